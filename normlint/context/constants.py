@@ -1,0 +1,168 @@
+"""Which tensors are known before the model runs, and their values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from normlint.graph import Constant, Node
+
+if TYPE_CHECKING:
+    from normlint.graph import Graph, Tensor
+
+    Array = np.ndarray[Any, Any]
+
+_NOT_DETERMINISTIC = frozenset(
+    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
+    + ("Bernoulli", "Dropout", "Constant", "If", "Loop", "Scan", "SequenceMap")
+)
+_OF_SHAPE = frozenset(("Shape", "Size"))
+_LARGEST_CACHED = 1 << 20
+_LARGEST_UNIFORM = 1 << 20
+
+
+class Constants:
+    """Constants, and what is computed from constants alone.
+
+    The extents of a tensor of static shape are constants as well (Shape, Size).
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._computed: set[Tensor] = set()
+        self._cache: dict[Tensor, Array] = {}
+        for scope in graph.scopes():
+            self._mark(scope)
+
+    def _mark(self, scope: Graph) -> None:
+        for node in scope.nodes:
+            if self._is_constant_node(node):
+                self._computed.update(tensor for tensor in node.outputs if tensor.name)
+
+    def _is_constant_node(self, node: Node) -> bool:
+        if node.op in _NOT_DETERMINISTIC or not node.is_standard or not node.inputs:
+            return False
+        if node.op in _OF_SHAPE:
+            shape = node.inputs[0].shape
+            return shape is not None and all(isinstance(extent, int) for extent in shape)
+        return all(not tensor.name or self.is_constant(tensor) for tensor in node.inputs)
+
+    def is_constant(self, tensor: Tensor) -> bool:
+        """Whether the values are written in the file, or follow from such alone."""
+        return tensor.is_constant or tensor in self._computed
+
+    def values(self, tensor: Tensor) -> Array:
+        """Give the values of a constant tensor. Raises KeyError where it is none.
+
+        What is computed is computed with onnx's reference evaluator; large results are not kept.
+        """
+        if isinstance(tensor, Constant):
+            return tensor.values
+        if tensor in self._cache:
+            return self._cache[tensor]
+        if tensor not in self._computed:
+            raise KeyError(tensor.name)
+        local: dict[Tensor, Array] = {}
+        for node in self._needed(tensor):
+            for output, values in zip(node.outputs, self._evaluate(node, local), strict=False):
+                local[output] = values
+                if values.nbytes <= _LARGEST_CACHED:
+                    self._cache[output] = values
+        return local[tensor]
+
+    def _needed(self, tensor: Tensor) -> list[Node]:
+        """Give the nodes that compute a tensor, each after those it needs."""
+        order: list[Node] = []
+        done: set[Node] = set()
+        pending: list[tuple[Tensor, bool]] = [(tensor, False)]
+        while pending:
+            current, ready = pending.pop()
+            node = current.producer
+            if node is None or node in done or current in self._cache:
+                continue
+            if ready or node.op in _OF_SHAPE:
+                done.add(node)
+                order.append(node)
+                continue
+            pending.append((current, True))
+            pending.extend((source, False) for source in node.inputs if source.name)
+        return order
+
+    def _evaluate(self, node: Node, local: dict[Tensor, Array]) -> list[Array]:
+        if node.op in _OF_SHAPE:
+            return [_of_shape(node)]
+        inputs = [
+            local[tensor] if tensor in local else self.values(tensor)
+            for tensor in node.inputs
+            if tensor.name
+        ]
+        return evaluate_node(node, inputs)
+
+    def scalar(self, tensor: Tensor | None) -> float | None:
+        """Give the value of a constant that has one element, as a float."""
+        if tensor is None or not self.is_constant(tensor):
+            return None
+        if isinstance(tensor, Constant) and tensor.size != 1:
+            return None
+        values = self.values(tensor)
+        if values.size != 1 or values.dtype.kind not in "biufV":
+            return None
+        return float(values.reshape(()).astype(np.float64))
+
+    def uniform(self, tensor: Tensor | None) -> float | None:
+        """Give the value of a constant whose elements are all equal; None for large ones."""
+        if tensor is None or not self.is_constant(tensor):
+            return None
+        if isinstance(tensor, Constant) and not 0 < tensor.size <= _LARGEST_UNIFORM:
+            return None
+        values = self.values(tensor).reshape(-1)
+        if values.size == 0 or values.dtype.kind not in "biufV":
+            return None
+        first = float(values[0])
+        return first if bool((values == values[0]).all()) else None
+
+    def integers(self, tensor: Tensor | None) -> tuple[int, ...] | None:
+        """Give the values of a constant tensor of integers (axes, shapes, permutations)."""
+        if tensor is None or not self.is_constant(tensor):
+            return None
+        if isinstance(tensor, Constant) and tensor.size > 1024:
+            return None
+        values = self.values(tensor)
+        if values.dtype.kind not in "iu":
+            return None
+        return tuple(int(value) for value in values.reshape(-1))
+
+
+def _of_shape(node: Node) -> Array:
+    shape = [extent for extent in node.inputs[0].shape or () if isinstance(extent, int)]
+    if node.op == "Size":
+        return np.asarray(np.prod(shape, dtype=np.int64))
+    return np.asarray(shape[node.attrs.get("start", 0) : node.attrs.get("end")], np.int64)
+
+
+def evaluate_node(node: Node, inputs: list[Array]) -> list[Array]:
+    """Run one standard node with onnx's reference evaluator on the inputs that are not omitted."""
+    from onnx.reference import ReferenceEvaluator
+
+    proto = onnx.NodeProto()
+    original = node.proto
+    if original is not None and original.op_type == node.op:
+        proto.CopyFrom(original)
+    else:
+        proto.CopyFrom(onnx.helper.make_node(node.op, [], [], **node.attrs))
+    proto.input[:] = [f"i{k}" if tensor.name else "" for k, tensor in enumerate(node.inputs)]
+    proto.output[:] = [f"o{k}" for k in range(len(node.outputs))]
+    names = [name for name in proto.input if name]
+    graph = onnx.helper.make_graph(
+        [proto],
+        "node",
+        [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in names],
+        [onnx.helper.make_tensor_value_info(o, TensorProto.UNDEFINED, None) for o in proto.output],
+    )
+    model = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", node.graph.opset)]
+    )
+    results = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
+    return [np.asarray(result) for result in results]

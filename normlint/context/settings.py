@@ -1,0 +1,35 @@
+"""What the user wants that bears on findings and rewrites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Intent(StrEnum):
+    """What the model is for."""
+
+    INFER = "infer"
+    TRAIN = "train"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a run that rules and rewrites look at."""
+
+    target_opset: int | None = None
+    """The opset up to which a rewrite may raise the model's; None: its own."""
+    targets: frozenset[str] = frozenset()
+    """Runtimes that the model is for: onnx, onnxruntime, tensorrt, openvino, qnn, tflite, coreml."""
+    intent: Intent = Intent.INFER
+    unsafe_fixes: bool = False
+    post_norm_depth: int = 12
+    """Layers from which on NL301 reports a Post-LN stack."""
+    rms_norm_policy: str = "profitable"
+    """`profitable` or `always`: when NL203 makes the swap."""
+    data: Path | None = None
+    """Calibration inputs (npz)."""

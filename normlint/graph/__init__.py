@@ -1,0 +1,34 @@
+"""The graph that rules see and rewrites edit; the only door to onnx_graphsurgeon."""
+
+from normlint.graph.importing import build_graph, plain_value
+from normlint.graph.provenance import Addresses, graph_path, metadata, module, source
+from normlint.graph.types import (
+    FLOATS,
+    Constant,
+    Graph,
+    Node,
+    Origin,
+    Shape,
+    Tensor,
+    Values,
+    Variable,
+)
+
+__all__ = [
+    "FLOATS",
+    "Addresses",
+    "Constant",
+    "Graph",
+    "Node",
+    "Origin",
+    "Shape",
+    "Tensor",
+    "Values",
+    "Variable",
+    "build_graph",
+    "graph_path",
+    "metadata",
+    "module",
+    "plain_value",
+    "source",
+]

@@ -1,0 +1,137 @@
+"""Facts about normalisations: what is computed, whatever it is spelled like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+
+    from normlint.graph import Graph, Node, Tensor
+
+
+class Kind(StrEnum):
+    """What a normalisation takes its statistics of."""
+
+    BATCH = "BatchNorm"
+    LAYER = "LayerNorm"
+    RMS = "RMSNorm"
+    GROUP = "GroupNorm"
+    INSTANCE = "InstanceNorm"
+    L2 = "L2Norm"
+    OTHER = "other"
+
+
+class Form(StrEnum):
+    """Whether one operator computes it, or several spell it out."""
+
+    OP = "op"
+    DECOMPOSED = "decomposed"
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """A scale or a bias, as it acts on the normalised value.
+
+    `shape` is aligned to the axes of x (same rank; extent 1 where it does not vary), or None where the
+    rank of x is not known. `compute` gives its values in float64 in that shape; it is None where the
+    parameter depends on a graph input.
+    """
+
+    shape: tuple[int, ...] | None
+    tensors: tuple[Tensor, ...]
+    """What it is made of; empty for a plain number."""
+    compute: Callable[[], np.ndarray[Any, Any]] | None
+    tensor: Tensor | None = None
+    """The one tensor that it is, unchanged; None where several or a factor make it up."""
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether its values can be computed from the file alone."""
+        return self.compute is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Normalization:
+    """y = scale * (x - mean(x)) / sqrt(var(x) + epsilon) + bias, or the same without the mean.
+
+    For a BatchNorm on running statistics the mean and the variance are constants.
+    """
+
+    kind: Kind
+    form: Form
+    nodes: tuple[Node, ...]
+    """All nodes that compute it, in topological order; for an op the one node."""
+    x: Tensor
+    y: Tensor
+    axes: tuple[int, ...] | None
+    """Axes of x over which the statistics are taken, negative, ascending; None for running statistics."""
+    epsilon: float
+    """What stands beside the variance (or the mean square) inside the root."""
+    scale: Parameter | None = None
+    bias: Parameter | None = None
+    op_type: str | None = None
+    """Operator of an op form, with its domain where that is not ai.onnx: `com.microsoft::GroupNorm`."""
+    groups: int | None = None
+    dtype: int = 0
+    """Element type of x."""
+    statistics_dtype: int = 0
+    """Element type in which the statistics are computed (`stash_type` of an op)."""
+    centred: bool = True
+    """Whether the mean is subtracted."""
+    one_pass: bool = False
+    """Whether the variance is spelled mean(x²) - mean(x)², which cancels where the mean is large."""
+    clipped: bool = False
+    """Whether the root is clipped from below instead of having an epsilon added."""
+    training: bool = False
+    """Whether a BatchNorm uses the statistics of the batch."""
+    permutation: tuple[int, ...] | None = None
+    """Axes of y as axes of x where y is transposed against x; None where they are the same."""
+    quantized: str = "none"
+    """none, input, output, both or inside: where Q/DQ pairs stand."""
+    steps: Mapping[str, Node] = field(default_factory=dict)
+    """Nodes of a spelled-out form by their part: mean, difference, square, variance, root, quotient…"""
+    constant: bool = False
+    """Whether it normalises constants only (weight standardisation)."""
+
+    @property
+    def anchor(self) -> Node:
+        """The node by which it is named."""
+        return self.nodes[0]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph or subgraph that it stands in."""
+        return self.anchor.graph
+
+    @property
+    def is_op(self) -> bool:
+        """Whether one operator computes it."""
+        return self.form is Form.OP
+
+    @property
+    def channel_axis(self) -> int | None:
+        """The axis (negative) along which scale and bias run, where there is exactly one."""
+        if self.kind in {Kind.LAYER, Kind.RMS}:
+            return self.axes[0] if self.axes is not None and len(self.axes) == 1 else None
+        rank = self.x.rank
+        return None if rank is None or rank < 2 else 1 - rank
+
+
+@dataclass(frozen=True, eq=False)
+class NearNorm:
+    """Looks like a normalisation and is none."""
+
+    reason: str
+    """keepdims, epsilon-outside, exponent, operand-order, axes, broadcast, numerator, …"""
+    like: Kind
+    nodes: tuple[Node, ...]
+    x: Tensor
+    y: Tensor
+    detail: str = ""
+    """A sentence that says what is computed instead."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
