@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from normlint.graph import Constant, Node
+from normlint.model.values import ValuesUnavailable
 
 if TYPE_CHECKING:
     from normlint.graph import Graph, Tensor
@@ -20,6 +21,8 @@ _NOT_DETERMINISTIC = frozenset(
     + ("Bernoulli", "Dropout", "Constant", "If", "Loop", "Scan", "SequenceMap")
 )
 _OF_SHAPE = frozenset(("Shape", "Size"))
+_NUMBERS = "biufV"
+"""Kinds of numpy types that hold numbers; V is what ml_dtypes calls its own."""
 _LARGEST_CACHED = 1 << 20
 _LARGEST_UNIFORM = 1 << 20
 
@@ -54,16 +57,18 @@ class Constants:
         return tensor.is_constant or tensor in self._computed
 
     def values(self, tensor: Tensor) -> Array:
-        """Give the values of a constant tensor. Raises KeyError where it is none.
+        """Give the values of a constant tensor.
 
         What is computed is computed with onnx's reference evaluator; large results are not kept.
+        Raises ValuesUnavailable where the tensor is no constant, its side file is missing, or the
+        evaluator cannot run one of the nodes.
         """
         if isinstance(tensor, Constant):
             return tensor.values
         if tensor in self._cache:
             return self._cache[tensor]
         if tensor not in self._computed:
-            raise KeyError(tensor.name)
+            raise ValuesUnavailable(f"{tensor.name} is no constant")
         local: dict[Tensor, Array] = {}
         for node in self._needed(tensor):
             for output, values in zip(node.outputs, self._evaluate(node, local), strict=False):
@@ -98,39 +103,42 @@ class Constants:
             for tensor in node.inputs
             if tensor.name
         ]
-        return evaluate_node(node, inputs)
+        try:
+            return evaluate_node(node, inputs)
+        except Exception as fault:
+            raise ValuesUnavailable(f"{node.op} cannot be evaluated: {fault}") from fault
+
+    def known(self, tensor: Tensor | None, most: int = _LARGEST_UNIFORM) -> Array | None:
+        """Give the values of a constant of at most so many elements; None where there are none."""
+        if tensor is None or not self.is_constant(tensor):
+            return None
+        if isinstance(tensor, Constant) and not 0 < tensor.size <= most:
+            return None
+        try:
+            values = self.values(tensor)
+        except ValuesUnavailable:
+            return None
+        return values if 0 < values.size <= most else None
 
     def scalar(self, tensor: Tensor | None) -> float | None:
         """Give the value of a constant that has one element, as a float."""
-        if tensor is None or not self.is_constant(tensor):
+        values = self.known(tensor, 1)
+        if values is None or values.dtype.kind not in _NUMBERS:
             return None
-        if isinstance(tensor, Constant) and tensor.size != 1:
-            return None
-        values = self.values(tensor)
-        if values.size != 1 or values.dtype.kind not in "biufV":
-            return None
-        return float(values.reshape(()).astype(np.float64))
+        return float(values.reshape(-1)[0])
 
     def uniform(self, tensor: Tensor | None) -> float | None:
         """Give the value of a constant whose elements are all equal; None for large ones."""
-        if tensor is None or not self.is_constant(tensor):
+        values = self.known(tensor)
+        if values is None or values.dtype.kind not in _NUMBERS:
             return None
-        if isinstance(tensor, Constant) and not 0 < tensor.size <= _LARGEST_UNIFORM:
-            return None
-        values = self.values(tensor).reshape(-1)
-        if values.size == 0 or values.dtype.kind not in "biufV":
-            return None
-        first = float(values[0])
-        return first if bool((values == values[0]).all()) else None
+        flat = values.reshape(-1)
+        return float(flat[0]) if bool((flat == flat[0]).all()) else None
 
     def integers(self, tensor: Tensor | None) -> tuple[int, ...] | None:
         """Give the values of a constant tensor of integers (axes, shapes, permutations)."""
-        if tensor is None or not self.is_constant(tensor):
-            return None
-        if isinstance(tensor, Constant) and tensor.size > 1024:
-            return None
-        values = self.values(tensor)
-        if values.dtype.kind not in "iu":
+        values = self.known(tensor, 1024)
+        if values is None or values.dtype.kind not in "iu":
             return None
         return tuple(int(value) for value in values.reshape(-1))
 
@@ -164,5 +172,6 @@ def evaluate_node(node: Node, inputs: list[Array]) -> list[Array]:
     model = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", node.graph.opset)]
     )
-    results = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
+    with np.errstate(all="ignore"):
+        results = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
     return [np.asarray(result) for result in results]

@@ -1,0 +1,131 @@
+"""What a run found, as plain data: it crosses process borders and becomes every output format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from normlint.rule import Severity
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a rewrite was proved."""
+
+    method: str
+    """region or model."""
+    max_abs: float
+    max_rel: float
+    """Largest difference relative to the largest magnitude of the output."""
+    tolerance: float
+    inputs: int
+    """Number of inputs that were tried."""
+
+
+@dataclass(frozen=True)
+class FixReport:
+    """A repair that is offered or was made."""
+
+    applicability: str
+    title: str
+    applied: bool = False
+    verification: Verification | None = None
+
+
+@dataclass(frozen=True)
+class NotFixedReport:
+    """Why a thing was not rewritten, and the node or tensor that causes it."""
+
+    reason: str
+    at: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Suppressed:
+    """Why a finding does not count."""
+
+    kind: str
+    """config, baseline or model."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One complaint about one place."""
+
+    code: str
+    rule: str
+    severity: Severity
+    message: str
+    graph: str = "graph"
+    node: str = ""
+    op_type: str = ""
+    output: str = ""
+    nodes: tuple[str, ...] = ()
+    module: str | None = None
+    source: str | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)
+    fix: FixReport | None = None
+    not_fixed: NotFixedReport | None = None
+    suppressed: Suppressed | None = None
+    fingerprint: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it counts: neither repaired nor suppressed."""
+        return self.suppressed is None and not (self.fix is not None and self.fix.applied)
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """A file that was written."""
+
+    path: str
+    sha256_before: str
+    sha256_after: str
+    nodes_before: int
+    nodes_after: int
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """All that was found in one model."""
+
+    path: str
+    producer: str = ""
+    opset: dict[str, int] = field(default_factory=dict)
+    nodes: int = 0
+    norms: dict[str, int] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    written: WrittenReport | None = None
+    changes: tuple[str, ...] = ()
+    """What the rewrites changed (or with --diff would change), node by node, as lines of a diff."""
+    readable: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that was found in a run."""
+
+    models: tuple[ModelReport, ...]
+    exit_code: int = 0
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings of all models."""
+        return [finding for model in self.models for finding in model.findings]
+
+    def count(self, severity: Severity) -> int:
+        """Count the open findings of a severity."""
+        return sum(f.is_open and f.severity is severity for f in self.findings)
+
+    @property
+    def fixed(self) -> int:
+        """Number of findings that were repaired."""
+        return sum(f.fix is not None and f.fix.applied for f in self.findings)
+
+    @property
+    def suppressed(self) -> int:
+        """Number of findings that do not count."""
+        return sum(f.suppressed is not None for f in self.findings)

@@ -1,0 +1,1 @@
+"""The rules that come with normlint, one a file."""
