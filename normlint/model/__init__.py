@@ -1,0 +1,24 @@
+"""The room that touches files: open a model without its weights, read values, save surgically.
+
+Importing it loads neither onnx nor numpy: a file that is no model is named without them.
+"""
+
+from normlint.model.fault import FileFault, SaveError, ValuesUnavailable
+from normlint.model.file import ModelFile, open_model
+from normlint.model.placeholder import NEW, SELF, new_tensor
+from normlint.model.sniff import missing_hint, sniff
+from normlint.model.source import Source
+
+__all__ = [
+    "NEW",
+    "SELF",
+    "FileFault",
+    "ModelFile",
+    "SaveError",
+    "Source",
+    "ValuesUnavailable",
+    "missing_hint",
+    "new_tensor",
+    "open_model",
+    "sniff",
+]

@@ -1,0 +1,46 @@
+"""Pieces of a file to be written, each with a known length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The bytes `start` to `stop` of what is walked."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Bytes of the model's own file, as it was opened."""
+
+    offset: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Computed:
+    """The values of a new tensor, which are computed when they are written."""
+
+    tensor: onnx.TensorProto
+    index: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+Segment: TypeAlias = bytes | Span | Stored | Computed

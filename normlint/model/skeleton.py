@@ -1,0 +1,170 @@
+"""Read a model without its weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from normlint.model.fault import FileFault
+from normlint.model.placeholder import (
+    DATA_LOCATION,
+    DOUBLE_DATA,
+    EXTERNAL_DATA,
+    FLOAT_DATA,
+    MARK,
+    RAW_DATA,
+    Held,
+    held_fields,
+)
+from normlint.model.segment import Span
+from normlint.model.walk import Kind, replace_tensors
+from normlint.model.wire import LENGTH, VARINT, Reader, WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx
+
+    from normlint.model.segment import Segment
+    from normlint.model.source import Source
+
+SMALL = 1024
+"""Bytes up to which a tensor stays in the skeleton."""
+PROTOBUF_LIMIT = (1 << 31) - 1
+"""Bytes beyond which protobuf neither reads nor writes a message."""
+
+_DATA = frozenset({4, 5, 6, 7, 9, 10, 11})
+_ITEM_SIZE = {FLOAT_DATA: 4, RAW_DATA: 1, DOUBLE_DATA: 8}
+
+
+class Skeleton(NamedTuple):
+    """A model without its large tensors, parsed and serialised."""
+
+    proto: onnx.ModelProto
+    data: bytes
+    placeholders: int
+    """How many tensors were taken out."""
+
+
+def read_skeleton(source: Source) -> Skeleton:
+    """Return the model with a placeholder for every tensor above `SMALL` bytes.
+
+    Raises `FileFault`: NL905 if protobuf would refuse the file, NL904 if it holds no model, NL907
+    if it refers to itself in the way of a placeholder.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        data, placeholders = _without_weights(source)
+        model = onnx.ModelProto.FromString(data)
+    except (WireError, DecodeError) as error:
+        raise _unreadable(source, error) from error
+    except (EOFError, OSError) as error:
+        raise FileFault("NL905", f"the file cannot be read: {error}") from error
+    if data.count(MARK.encode()) != placeholders:
+        message = "a tensor refers to a side file by a name that no file can have"
+        raise FileFault("NL907", message)
+    if not model.HasField("graph") and not model.HasField("ir_version"):
+        message = "this holds neither a graph nor an ONNX version, so it is not an ONNX model"
+        raise FileFault("NL904", message)
+    return Skeleton(model, data, placeholders)
+
+
+def _without_weights(source: Source) -> tuple[bytes, int]:
+    """Return the skeleton, serialised, and how many placeholders are in it."""
+    placeholders = 0
+
+    def replace(reader: Reader, start: int, stop: int) -> Sequence[Segment] | None:
+        nonlocal placeholders
+        content = _placeholder(reader, start, stop)
+        placeholders += content is not None
+        return content
+
+    segments = replace_tensors(source, lambda start, stop: stop - start > SMALL, replace)
+    if sum(map(len, segments)) > PROTOBUF_LIMIT:
+        raise WireError(0, "more than 2 GiB besides the weights, which protobuf cannot read")
+    pieces = []
+    for segment in segments:
+        if isinstance(segment, Span):
+            pieces.append(source.read(segment.start, len(segment)))
+        elif isinstance(segment, bytes):
+            pieces.append(segment)
+    return b"".join(pieces), placeholders
+
+
+def _placeholder(reader: Reader, start: int, stop: int) -> Sequence[Segment] | None:
+    """Return the tensor without its one large block of data, or None if it must stay whole.
+
+    Anything unusual stays whole: data in two fields or twice, or inside and outside at once.
+    """
+    block = None
+    explicit = False
+    position = start
+    while position < stop:
+        field = reader.field(position, stop)
+        if field.number in _DATA:
+            item_size = _ITEM_SIZE.get(field.number)
+            length = field.stop - field.start
+            if block or field.wire != LENGTH or length <= SMALL or not item_size:
+                return None
+            if length % item_size:
+                raise WireError(position, "a list of numbers that stops within a number")
+            block, head = field, position
+        elif field.number == EXTERNAL_DATA:
+            return None
+        elif field.number == DATA_LOCATION:
+            if field.wire != VARINT or reader.varint(field.start, field.stop):
+                return None
+            explicit = True
+        position = field.stop
+    if block is None:
+        return None
+    held = Held(block.start, block.stop - block.start, block.number, explicit)
+    return [*_spans(start, head), *_spans(block.stop, stop), held_fields(held)]
+
+
+def _spans(start: int, stop: int) -> list[Span]:
+    return [Span(start, stop)] if start < stop else []
+
+
+def _unreadable(source: Source, error: Exception) -> FileFault:
+    """Say where the file stops being protobuf."""
+    if isinstance(error, WireError):
+        found: WireError | None = error
+    else:
+        found = _first_error(source)
+    where = str(found) if found else "a field holds what its type does not allow"
+    message = (
+        f"this is not a readable ONNX file, truncated or corrupt: {where} of {source.size}. "
+        "Export or fetch it again."
+    )
+    return FileFault("NL905", message)
+
+
+def _first_error(source: Source) -> WireError | None:
+    """Walk every message of a file that protobuf refused, small ones too."""
+    import onnx
+
+    kinds: dict[str, Kind] = {}
+    pending = [onnx.ModelProto.DESCRIPTOR]
+    while pending:
+        descriptor = pending.pop()
+        kind = kinds.setdefault(descriptor.full_name, Kind())
+        for field in descriptor.fields:
+            child = field.message_type
+            if child is None:
+                continue
+            if child.full_name not in kinds:
+                kinds[child.full_name] = Kind()
+                pending.append(child)
+            kind.fields[field.number] = kinds[child.full_name]
+    try:
+        replace_tensors(
+            source,
+            lambda _start, _stop: True,
+            lambda *_: None,
+            kinds[onnx.ModelProto.DESCRIPTOR.full_name],
+        )
+    except WireError as error:
+        return error
+    return None
