@@ -1,0 +1,96 @@
+"""Rule packs: packages found through the entry-point group `normlint.rules`, one rule a file."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from normlint.rule import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from importlib.metadata import EntryPoint
+    from types import ModuleType
+
+GROUP = "normlint.rules"
+_CODE = re.compile(r"[A-Z]+[0-9]{3,4}")
+
+
+class PackError(Exception):
+    """A pack of rules cannot be used; the message says which and why."""
+
+
+@cache
+def load_rules() -> tuple[Rule, ...]:
+    """Give the rules of every installed pack, in the order of their codes.
+
+    Raises `PackError` where a pack is broken or two packs claim one code or one name.
+    """
+    found = sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+    return collect(rule for entry in found for rule in _pack(entry))
+
+
+def collect(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Order rules by code; raise `PackError` where two share a code or a name."""
+    seen: dict[str, Rule] = {}
+    ordered = sorted(rules, key=lambda rule: rule.code)
+    for rule in ordered:
+        for key in (rule.code, rule.name):
+            other = seen.setdefault(key, rule)
+            if other is not rule:
+                raise PackError(f"{_place(rule)} and {_place(other)} are both called {key}")
+    return tuple(ordered)
+
+
+def rule_of(code: str) -> Rule | None:
+    """Give the installed rule with this code."""
+    return next((rule for rule in load_rules() if rule.code == code), None)
+
+
+def _pack(entry: EntryPoint) -> Iterator[Rule]:
+    pack = f"rule pack {entry.name!r}"
+    if entry.dist is not None:
+        pack += f" of {entry.dist.name} {entry.dist.version}"
+    package = _import(entry.value, pack)
+    if not hasattr(package, "__path__"):
+        raise PackError(f"{pack}: {entry.value} is no package; a pack is a package of rule files")
+    for info in pkgutil.iter_modules(package.__path__):
+        if not info.name.startswith("_"):
+            yield _rule(_import(f"{entry.value}.{info.name}", pack), pack)
+
+
+def _import(name: str, pack: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise PackError(f"{pack}: {name} does not import: {error!r}") from error
+
+
+def _rule(module: ModuleType, pack: str) -> Rule:
+    """Give the one rule of a file."""
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Rule)
+        and value.__module__ == module.__name__
+    ]
+    if len(classes) != 1:
+        raise PackError(
+            f"{pack}: {module.__name__} holds {len(classes)} rules; a file holds one "
+            "(what holds none begins with an underscore)"
+        )
+    rule = classes[0]
+    if not isinstance(getattr(rule, "code", None), str) or not _CODE.fullmatch(rule.code):
+        raise PackError(f"{pack}: {_place(rule())} needs a code like AB123")
+    if not (rule.__doc__ or "").strip():
+        raise PackError(f"{pack}: {_place(rule())} needs a docstring, which is its page")
+    return rule()
+
+
+def _place(rule: Rule) -> str:
+    return f"{type(rule).__module__}.{type(rule).__qualname__}"
