@@ -23,6 +23,19 @@ class Verification:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One node of a picture."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...] = ()
+    """Names of the tensors it reads; constants are left out."""
+    outputs: tuple[str, ...] = ()
+    role: str = "match"
+    """match: what a finding is about; near: beside it; new: what a repair puts in its place."""
+
+
+@dataclass(frozen=True)
 class FixReport:
     """A repair that is offered or was made."""
 
@@ -30,6 +43,8 @@ class FixReport:
     title: str
     applied: bool = False
     verification: Verification | None = None
+    picture: tuple[Step, ...] = ()
+    """The nodes that the repair puts in the place of those it is about."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,8 @@ class Finding:
     not_fixed: NotFixedReport | None = None
     suppressed: Suppressed | None = None
     fingerprint: str = ""
+    picture: tuple[Step, ...] = ()
+    """The nodes that it is about, with those right beside them."""
 
     @property
     def is_open(self) -> bool:
@@ -102,6 +119,13 @@ class ModelReport:
     changes: tuple[str, ...] = ()
     """What the rewrites changed (or with --diff would change), node by node, as lines of a diff."""
     readable: bool = True
+    ignores: str = ""
+    """Suppressions that the model carries: the text of its metadata entry `normlint.ignore`."""
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a finding counts that is more than worth knowing."""
+        return any(f.is_open and f.severity is not Severity.INFO for f in self.findings)
 
 
 @dataclass(frozen=True)
