@@ -224,7 +224,7 @@ def _skip_rms(op: _Operator) -> Normalization:
 
 
 def _embed_layer(op: _Operator) -> Normalization:
-    """Read an EmbedLayerNormalization: x is the sum of the embeddings, or the ids that choose them."""
+    """Read an EmbedLayerNormalization: x is the sum of embeddings, or the ids that choose them."""
     summed = op.node.output(2)
     if summed is not None:
         op.x = summed
