@@ -95,8 +95,10 @@ class _Importer:
         self.add_inputs(graph, proto, scope, types)
         if origins is None:
             origins = list(expand(proto.node, self.functions))
-        for origin in origins:
-            self.add_outputs(graph, origin, scope, types)
+        for position, origin in enumerate(origins):
+            self.add_outputs(graph, origin, scope, position, types)
+            if origin.functions:
+                graph.call_sizes[origin.index] = graph.call_sizes.get(origin.index, 0) + 1
         for position, origin in enumerate(origins):
             if not _is_plain_constant(origin.proto):
                 self.add_node(graph, origin, scope, position, types)
@@ -135,10 +137,11 @@ class _Importer:
                 graph.inputs.append(tensor)
 
     def add_outputs(
-        self, graph: Graph, origin: Origin, scope: dict[str, Tensor], types: Types
+        self, graph: Graph, origin: Origin, scope: dict[str, Tensor], position: int, types: Types
     ) -> None:
         if _is_plain_constant(origin.proto):
             constant = self.constant(graph, origin)
+            constant.order = (position,)
             graph.constants.append(constant)
             scope[constant.name] = constant
             return

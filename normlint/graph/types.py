@@ -134,6 +134,8 @@ class Constant(_Tensor, gs.Constant):  # type: ignore[misc] # graphsurgeon has n
 
     origin: Origin | None = None
     """The Constant node that it stems from, None for an initializer or a new constant."""
+    order: tuple[int, ...] = (-1,)
+    """Place of that Constant node among the nodes of its graph."""
 
     def __init__(self, name: str, graph: Graph, values: Values, *, new: bool = False) -> None:
         super().__init__(name, values)
@@ -270,6 +272,8 @@ class Graph(gs.Graph):  # type: ignore[misc] # graphsurgeon has no types
         self.constants: list[Constant] = []
         """Initializers and Constant nodes, in the file's order."""
         self.output_set: frozenset[Tensor] = frozenset()
+        self.call_sizes: dict[int, int] = {}
+        """Nodes that each expanded call was expanded to, by the call's index."""
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__

@@ -1,0 +1,1 @@
+"""How graphs are edited, and the algebra of folding and fusing."""

@@ -1,0 +1,159 @@
+"""Comparing a region before and after a rewrite, against float64 where an engine has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import TensorProto
+
+from normlint.model import ValuesUnavailable
+from normlint.results import Verification
+from normlint.verify.cut import Cut, cut_out
+from normlint.verify.runner import CannotRun, double, own_types, single
+from normlint.verify.samples import assignments, feeds
+
+if TYPE_CHECKING:
+    from normlint.context.constants import Constants
+    from normlint.rule import Rewrite
+    from normlint.verify.runner import Run
+
+    Array = np.ndarray[Any, Any]
+
+TOLERANCES = {
+    TensorProto.DOUBLE: 1e-10,
+    TensorProto.FLOAT: 1e-5,
+    TensorProto.FLOAT16: 1e-2,
+    TensorProto.BFLOAT16: 5e-2,
+}
+"""Error relative to the largest magnitude of an output, by the narrowest float type of the region."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rewrite was not proved."""
+
+    detail: str
+    moved: bool
+    """Whether the numbers moved; False where no engine runs the region."""
+
+
+@dataclass
+class _Worst:
+    absolute: float = 0.0
+    relative: float = 0.0
+    inputs: int = 0
+
+
+def verify_rewrite(
+    rewrite: Rewrite, constants: Constants, opset: int
+) -> Verification | Failure:
+    """Run the region of a rewrite before and after on several inputs, without optimisation.
+
+    The error of the new nodes against float64 may be twice that of the old ones, or the tolerance of
+    the type, whichever is larger: the old ones may be the inaccurate ones.
+    """
+    try:
+        cut = cut_out(rewrite, constants, opset)
+        return _compare(rewrite, cut)
+    except (CannotRun, ValuesUnavailable, ValueError) as fault:
+        return Failure(f"the changed nodes cannot be run: {fault}", moved=False)
+
+
+def _compare(rewrite: Rewrite, cut: Cut) -> Verification | Failure:
+    engines = _engines(cut)
+    for extent, rank in assignments(cut.region.inputs):
+        trial = next(feeds(cut.region.inputs, extent, rank))[1]
+        try:
+            engines.before(trial)
+        except Exception:  # noqa: BLE001, S112 - the engine refuses these extents, in its own words
+            continue
+        return _judge(rewrite, cut, engines, extent, rank)
+    raise CannotRun("no extents were found that it accepts")
+
+
+@dataclass(frozen=True)
+class _Engines:
+    before: Run
+    after: Run
+    exact: Run | None
+    dtype: int
+
+
+def _engines(cut: Cut) -> _Engines:
+    dtype = _narrowest(cut)
+    exact = None
+    try:
+        exact = double(cut.before)
+    except CannotRun:
+        pass
+    for lift, narrowest in ((own_types, dtype), (single, TensorProto.FLOAT)):
+        try:
+            return _Engines(lift(cut.before), lift(cut.after), exact, narrowest)
+        except CannotRun as fault:
+            reason = fault
+    if exact is not None:
+        return _Engines(exact, double(cut.after), exact, TensorProto.DOUBLE)
+    raise reason
+
+
+def _narrowest(cut: Cut) -> int:
+    types = {tensor.dtype for tensor in (*cut.region.inputs, *cut.region.outputs)}
+    for node in cut.region.nodes:
+        types.update(tensor.dtype for tensor in (*node.inputs, *node.outputs) if tensor.name)
+    return max(types & TOLERANCES.keys(), key=lambda t: TOLERANCES[t], default=TensorProto.FLOAT)
+
+
+def _judge(
+    rewrite: Rewrite, cut: Cut, engines: _Engines, extent: int, rank: int
+) -> Verification | Failure:
+    tolerance = TOLERANCES[engines.dtype]
+    worst = _Worst()
+    for kind, feed in feeds(cut.region.inputs, extent, rank):
+        try:
+            old, new = engines.before(feed), engines.after(feed)
+        except Exception as fault:  # noqa: BLE001 - the engine's own exceptions
+            return Failure(f"on {kind} inputs: {str(fault).splitlines()[0]}", moved=True)
+        exact = _exactly(engines, feed, old)
+        for tensor, o, n, e in zip(cut.region.outputs, old, new, exact, strict=True):
+            problem = _difference(worst, o, n, e, tolerance)
+            if problem and not rewrite.approximate:
+                return Failure(f"{tensor.name} moved on {kind} inputs: {problem}", moved=True)
+        worst.inputs += 1
+    return Verification("region", worst.absolute, worst.relative, tolerance, worst.inputs)
+
+
+def _exactly(engines: _Engines, feed: dict[str, Array], old: list[Array]) -> list[Array]:
+    if engines.exact is None:
+        return old
+    try:
+        return engines.exact(feed)
+    except Exception:  # noqa: BLE001 - no engine for this operator in double
+        return old
+
+
+def _difference(worst: _Worst, old: Array, new: Array, exact: Array, tolerance: float) -> str:
+    """Note the error of one output; say what is wrong with it, if anything is."""
+    if old.shape != new.shape:
+        return f"shape {old.shape} became {new.shape}"
+    if old.dtype != new.dtype:
+        return f"type {old.dtype} became {new.dtype}"
+    if new.size == 0:
+        return ""
+    if new.dtype.kind in "biu":
+        return "" if bool((old == new).all()) else "integers differ"
+    before, after, truth = (a.astype(np.float64) for a in (old, new, exact))
+    usable = np.isfinite(truth) & np.isfinite(before)
+    if not bool(np.isfinite(after[usable]).all()):
+        return "no longer finite"
+    if not usable.any():
+        return ""
+    scale = float(np.abs(truth[usable]).max()) or 1.0
+    old_error = float(np.abs(before - truth)[usable].max())
+    new_error = float(np.abs(after - truth)[usable].max())
+    worst.absolute = max(worst.absolute, new_error)
+    worst.relative = max(worst.relative, new_error / scale)
+    if new_error <= max(2 * old_error, tolerance * scale):
+        return ""
+    return f"error {new_error:.3g} at a scale of {scale:.3g}, was {old_error:.3g}"

@@ -1,0 +1,144 @@
+"""Running a small model without optimisation, in its own types and in double."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, ModelProto, TensorProto
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from onnx import GraphProto
+
+    Feed = dict[str, np.ndarray[Any, Any]]
+    Run = Callable[[Feed], list[np.ndarray[Any, Any]]]
+
+_NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_TYPED_ATTRIBUTES = frozenset(("to", "dtype", "stash_type", "output_dtype"))
+_REFERENCE_IS_WRONG = 14
+"""Below this opset onnx's reference evaluator computes BatchNormalization with batch statistics."""
+_LARGEST_FOR_REFERENCE = 1 << 22
+"""Elements of weights above which the reference evaluator would take too long."""
+
+
+class CannotRun(Exception):  # noqa: N818 - it is no error of the user's
+    """No engine runs the model."""
+
+
+def own_types(model: ModelProto) -> Run:
+    """Give a function that runs the model as it is. Raises CannotRun."""
+    return _first(model, (_runtime, _reference))
+
+
+def double(model: ModelProto) -> Run:
+    """Give a function that runs the model with double in place of every narrower float."""
+    return _first(lifted(model, TensorProto.DOUBLE), (_runtime, _reference))
+
+
+def single(model: ModelProto) -> Run:
+    """Give a function that runs the model with float in place of every half and bfloat16."""
+    return _first(lifted(model, TensorProto.FLOAT), (_runtime, _reference))
+
+
+def _first(model: ModelProto, engines: Iterable[Callable[[ModelProto], Run]]) -> Run:
+    reasons = []
+    for engine in engines:
+        try:
+            return engine(model)
+        except Exception as fault:  # noqa: BLE001 - each engine has its own exceptions
+            reasons.append(str(fault).strip().split("\n", maxsplit=1)[0])
+    raise CannotRun("; ".join(reasons))
+
+
+def _runtime(model: ModelProto) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    wanted = {value.name: value.type for value in session.get_inputs()}
+
+    def run(feed: Feed) -> list[np.ndarray[Any, Any]]:
+        given = {name: _as_wanted(feed[name], kind) for name, kind in wanted.items()}
+        return [np.asarray(result) for result in session.run(None, given)]
+
+    return run
+
+
+def _as_wanted(values: np.ndarray[Any, Any], kind: str) -> np.ndarray[Any, Any]:
+    types = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+    return values.astype(types[kind], copy=False) if kind in types else values
+
+
+def _reference(model: ModelProto) -> Run:
+    from onnx.reference import ReferenceEvaluator
+
+    opset = next((o.version for o in model.opset_import if o.domain in {"", "ai.onnx"}), 0)
+    ops = {node.op_type for node in model.graph.node}
+    if "BatchNormalization" in ops and opset < _REFERENCE_IS_WRONG:
+        raise CannotRun("onnx.reference has no BatchNormalization of this opset")
+    weights = sum(int(np.prod(t.dims, dtype=np.int64)) for t in model.graph.initializer)
+    if weights > _LARGEST_FOR_REFERENCE:
+        raise CannotRun("too large for onnx.reference")
+    evaluator = ReferenceEvaluator(model)
+    types = {v.name: v.type.tensor_type.elem_type for v in model.graph.input}
+
+    def run(feed: Feed) -> list[np.ndarray[Any, Any]]:
+        given = {
+            name: feed[name].astype(onnx.helper.tensor_dtype_to_np_dtype(kind), copy=False)
+            if kind
+            else feed[name]
+            for name, kind in types.items()
+        }
+        with np.errstate(all="ignore"):
+            return [np.asarray(result) for result in evaluator.run(None, given)]
+
+    return run
+
+
+def lifted(model: ModelProto, to: int) -> ModelProto:
+    """Give the model with a wider float type in place of each narrower one."""
+    wide = ModelProto()
+    wide.CopyFrom(model)
+    narrow = [dtype for dtype in _NARROW if dtype != to]
+    pending = [wide.graph]
+    while pending:
+        graph = pending.pop()
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            if value.type.tensor_type.elem_type in narrow:
+                value.type.tensor_type.elem_type = to
+        for tensor in graph.initializer:
+            _lift_tensor(tensor, narrow, to)
+        for node in graph.node:
+            for attribute in node.attribute:
+                _lift_attribute(attribute, narrow, to)
+                if attribute.type == AttributeProto.GRAPH:
+                    pending.append(attribute.g)
+    return wide
+
+
+def _lift_attribute(attribute: AttributeProto, narrow: list[int], to: int) -> None:
+    if attribute.name in _TYPED_ATTRIBUTES and attribute.i in narrow:
+        attribute.i = to if attribute.name != "stash_type" else TensorProto.FLOAT
+    if attribute.type == AttributeProto.TENSOR:
+        _lift_tensor(attribute.t, narrow, to)
+
+
+def _lift_tensor(tensor: TensorProto, narrow: list[int], to: int) -> None:
+    if tensor.data_type not in narrow:
+        return
+    values = onnx.numpy_helper.to_array(tensor)
+    name = tensor.name
+    tensor.CopyFrom(
+        onnx.numpy_helper.from_array(
+            values.astype(onnx.helper.tensor_dtype_to_np_dtype(to)), name
+        )
+    )
