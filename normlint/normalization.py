@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from normlint.model.fault import ValuesUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from normlint.graph import Graph, Node, Tensor
+
+_LARGEST = 1 << 20
 
 
 class Kind(StrEnum):
@@ -53,6 +58,15 @@ class Parameter:
     def is_constant(self) -> bool:
         """Whether its values can be computed from the file alone."""
         return self.compute is not None
+
+    def is_always(self, value: float) -> bool:
+        """Whether it is this value everywhere; reads the values. Large ones count as varied."""
+        if self.compute is None or (self.shape is not None and math.prod(self.shape) > _LARGEST):
+            return False
+        try:
+            return bool((self.compute() == value).all())
+        except ValuesUnavailable:
+            return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +126,16 @@ class Normalization:
     def is_op(self) -> bool:
         """Whether one operator computes it."""
         return self.form is Form.OP
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether it has a scale other than one: some operators demand one. Reads the values."""
+        return self.scale is not None and not self.scale.is_always(1.0)
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether it has a bias other than zero. Reads the values."""
+        return self.bias is not None and not self.bias.is_always(0.0)
 
     @property
     def channel_axis(self) -> int | None:

@@ -50,7 +50,9 @@ class Constants:
         if node.op in _OF_SHAPE:
             shape = node.inputs[0].shape
             return shape is not None and all(isinstance(extent, int) for extent in shape)
-        return all(not tensor.name or self.is_constant(tensor) for tensor in node.inputs)
+        if node.op == "CastLike" and not (len(node.inputs) == 2 and node.inputs[1].dtype):
+            return False
+        return all(not tensor.name or self.is_constant(tensor) for tensor in _read(node))
 
     def is_constant(self, tensor: Tensor) -> bool:
         """Whether the values are written in the file, or follow from such alone."""
@@ -92,7 +94,7 @@ class Constants:
                 order.append(node)
                 continue
             pending.append((current, True))
-            pending.extend((source, False) for source in node.inputs if source.name)
+            pending.extend((source, False) for source in _read(node) if source.name)
         return order
 
     def _evaluate(self, node: Node, local: dict[Tensor, Array]) -> list[Array]:
@@ -100,9 +102,11 @@ class Constants:
             return [_of_shape(node)]
         inputs = [
             local[tensor] if tensor in local else self.values(tensor)
-            for tensor in node.inputs
+            for tensor in _read(node)
             if tensor.name
         ]
+        if node.op == "CastLike":
+            return [inputs[0].astype(onnx.helper.tensor_dtype_to_np_dtype(node.inputs[1].dtype))]
         try:
             return evaluate_node(node, inputs)
         except Exception as fault:
@@ -141,6 +145,11 @@ class Constants:
         if values is None or values.dtype.kind not in "iu":
             return None
         return tuple(int(value) for value in values.reshape(-1))
+
+
+def _read(node: Node) -> list[Tensor]:
+    """Give the inputs whose values a node reads: of the second one of CastLike, only the type."""
+    return node.inputs[:1] if node.op == "CastLike" else node.inputs
 
 
 def _of_shape(node: Node) -> Array:
