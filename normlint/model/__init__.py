@@ -6,6 +6,7 @@ Importing it loads neither onnx nor numpy: a file that is no model is named with
 from normlint.model.fault import FileFault, SaveError, ValuesUnavailable
 from normlint.model.file import ModelFile, open_model
 from normlint.model.placeholder import NEW, SELF, new_tensor
+from normlint.model.save import Written, copy_model, save_bytes, save_model
 from normlint.model.sniff import missing_hint, sniff
 from normlint.model.source import Source
 
@@ -17,8 +18,12 @@ __all__ = [
     "SaveError",
     "Source",
     "ValuesUnavailable",
+    "Written",
+    "copy_model",
     "missing_hint",
     "new_tensor",
     "open_model",
+    "save_bytes",
+    "save_model",
     "sniff",
 ]

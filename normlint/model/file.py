@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Self
 from normlint.model import values
 from normlint.model.external import SideFiles, side_file_faults
 from normlint.model.fault import FileFault
-from normlint.model.needle import replace_tensors_with
-from normlint.model.placeholder import SELF, location
-from normlint.model.skeleton import Skeleton, read_skeleton
+from normlint.model.needle import outside_tensors
+from normlint.model.skeleton import read_skeleton
 from normlint.model.sniff import HEAD, sniff
 from normlint.model.source import (
     PIECE,
@@ -47,7 +46,9 @@ class ModelFile:
         self.side_files = SideFiles(path, folder)
         skeleton = read_skeleton(source)
         self.proto = skeleton.proto
-        self.faults = self._side_file_faults(skeleton)
+        outside = outside_tensors(skeleton.data)
+        total = max(len(self.proto.graph.initializer), len(outside))
+        self.faults = side_file_faults(self.side_files, outside, total)
 
     def values(self, tensor: onnx.TensorProto) -> np.ndarray:
         """Return the values of a tensor of this model in a fresh array, shaped as its dims.
@@ -81,24 +82,6 @@ class ModelFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _side_file_faults(self, skeleton: Skeleton) -> tuple[FileFault, ...]:
-        import onnx
-
-        needle = b"location"
-        # Each placeholder has the word once: where it does not occur besides, no tensor is outside.
-        if skeleton.data.count(needle) == skeleton.placeholders:
-            return ()
-        outside = []
-
-        def collect(serialised: bytes) -> None:
-            tensor = onnx.TensorProto.FromString(serialised)
-            if location(tensor) not in {None, SELF}:
-                outside.append(tensor)
-
-        replace_tensors_with(needle, skeleton.data, collect)
-        total = max(len(self.proto.graph.initializer), len(outside))
-        return side_file_faults(self.side_files, outside, total)
 
 
 def open_model(

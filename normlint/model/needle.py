@@ -5,14 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from normlint.model.placeholder import MARK, NEW, SELF, location
 from normlint.model.source import BytesSource
 from normlint.model.walk import replace_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import onnx
+
     from normlint.model.segment import Segment
     from normlint.model.wire import Reader
+
+_LOCATION = b"location"
 
 
 def replace_tensors_with(
@@ -32,6 +37,24 @@ def replace_tensors_with(
         return replace(data[start:stop])
 
     return replace_tensors(BytesSource(data), pick, serialised)
+
+
+def outside_tensors(data: bytes) -> list[onnx.TensorProto]:
+    """Return the tensors of a serialised skeleton whose data lies in side files."""
+    import onnx
+
+    outside: list[onnx.TensorProto] = []
+    # A placeholder has the word once: where it does not occur besides, no tensor is outside.
+    if data.count(_LOCATION) == data.count(MARK.encode()):
+        return outside
+
+    def collect(serialised: bytes) -> None:
+        tensor = onnx.TensorProto.FromString(serialised)
+        if location(tensor) not in {None, SELF, NEW}:
+            outside.append(tensor)
+
+    replace_tensors_with(_LOCATION, data, collect)
+    return outside
 
 
 def _places(needle: bytes, data: bytes) -> list[int]:

@@ -50,9 +50,9 @@ def held_fields(held: Held) -> bytes:
     return b"".join([*encoded, key(DATA_LOCATION, VARINT), varint(1)])
 
 
-def raw_head(held: Held) -> bytes:
-    """Encode what stands in front of the bytes of `held` in a TensorProto."""
-    return key(held.field, LENGTH) + varint(held.length)
+def block_head(field: int, length: int) -> bytes:
+    """Encode what stands in front of a tensor's bytes."""
+    return key(field, LENGTH) + varint(length)
 
 
 def new_tensor(name: str, data_type: int, dims: Sequence[int], index: int) -> onnx.TensorProto:

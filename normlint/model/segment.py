@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    import onnx
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +28,14 @@ class Stored:
         return self.length
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Computed:
     """The values of a new tensor, which are computed when they are written."""
 
-    tensor: onnx.TensorProto
     index: int
+    name: str
+    data_type: int
+    dims: tuple[int, ...]
     length: int
 
     def __len__(self) -> int:

@@ -41,8 +41,6 @@ class Skeleton(NamedTuple):
 
     proto: onnx.ModelProto
     data: bytes
-    placeholders: int
-    """How many tensors were taken out."""
 
 
 def read_skeleton(source: Source) -> Skeleton:
@@ -67,7 +65,7 @@ def read_skeleton(source: Source) -> Skeleton:
     if not model.HasField("graph") and not model.HasField("ir_version"):
         message = "this holds neither a graph nor an ONNX version, so it is not an ONNX model"
         raise FileFault("NL904", message)
-    return Skeleton(model, data, placeholders)
+    return Skeleton(model, data)
 
 
 def _without_weights(source: Source) -> tuple[bytes, int]:
@@ -101,26 +99,26 @@ def _placeholder(reader: Reader, start: int, stop: int) -> Sequence[Segment] | N
     explicit = False
     position = start
     while position < stop:
-        field = reader.field(position, stop)
-        if field.number in _DATA:
-            item_size = _ITEM_SIZE.get(field.number)
-            length = field.stop - field.start
-            if block or field.wire != LENGTH or length <= SMALL or not item_size:
+        head = position
+        number, wire, value, position = reader.field(head, stop)
+        if number in _DATA:
+            item_size = _ITEM_SIZE.get(number)
+            length = position - value
+            if block or wire != LENGTH or length <= SMALL or not item_size:
                 return None
             if length % item_size:
-                raise WireError(position, "a list of numbers that stops within a number")
-            block, head = field, position
-        elif field.number == EXTERNAL_DATA:
+                raise WireError(head, "a list of numbers that stops within a number")
+            block = Held(value, length, number, explicit=False)
+            around = _spans(start, head) + _spans(position, stop)
+        elif number == EXTERNAL_DATA:
             return None
-        elif field.number == DATA_LOCATION:
-            if field.wire != VARINT or reader.varint(field.start, field.stop):
+        elif number == DATA_LOCATION:
+            if wire != VARINT or reader.varint(value, position):
                 return None
             explicit = True
-        position = field.stop
     if block is None:
         return None
-    held = Held(block.start, block.stop - block.start, block.number, explicit)
-    return [*_spans(start, head), *_spans(block.stop, stop), held_fields(held)]
+    return [*around, held_fields(block._replace(explicit=explicit))]
 
 
 def _spans(start: int, stop: int) -> list[Span]:

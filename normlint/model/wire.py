@@ -6,7 +6,7 @@ except that a length may pass 2 GiB: a model that no parser takes whole can be w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from normlint.model.source import Source
@@ -29,13 +29,8 @@ class WireError(Exception):
         self.reason = reason
 
 
-class Field(NamedTuple):
-    """One field: its number, its wire type, and where its value starts and stops."""
-
-    number: int
-    wire: int
-    start: int
-    stop: int
+Field: TypeAlias = tuple[int, int, int, int]
+"""One field: its number, its wire type, and where its value starts and stops."""
 
 
 class Reader:
@@ -50,6 +45,24 @@ class Reader:
 
     def field(self, position: int, end: int) -> Field:
         """Return the field at `position` of a message that stops at `end`. Raises `WireError`."""
+        at = position - self._base
+        buffer = self._buffer
+        if 0 <= at < len(buffer) - 2:
+            # Nearly every field: one byte of key, one or two of length.
+            head, length, more = buffer[at : at + 3]
+            if head & 0x87 == LENGTH and head > 7 and (length < 0x80 or more < 0x80):
+                start = position + 2
+                if length >= 0x80:
+                    start, length = position + 3, length & 0x7F | more << 7
+                if start + length <= end:
+                    return head >> 3, LENGTH, start, start + length
+        return self._any_field(position, end)
+
+    def varint(self, position: int, end: int) -> int:
+        """Return the unsigned varint at `position`."""
+        return self._varint(position, end, 10)[0]
+
+    def _any_field(self, position: int, end: int) -> Field:
         key, start = self._varint(position, end, 5)
         number, wire = key >> 3, key & 7
         if number == 0 or key >> 32:
@@ -69,18 +82,7 @@ class Reader:
             raise WireError(position, "impossible wire type")
         if stop > end:
             raise WireError(position, self._overrun(stop - start, start, end))
-        return Field(number, wire, start, stop)
-
-    def varint(self, position: int, end: int) -> int:
-        """Return the unsigned varint at `position`."""
-        return self._varint(position, end, 10)[0]
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return the bytes from `start` to `stop`."""
-        at = start - self._base
-        if at >= 0 and stop - self._base <= len(self._buffer):
-            return self._buffer[at : stop - self._base]
-        return self._source.read(start, stop - start)
+        return number, wire, start, stop
 
     def _varint(self, position: int, end: int, longest: int) -> tuple[int, int]:
         at = position - self._base
@@ -123,7 +125,7 @@ class Reader:
                 open_groups.append(key >> 3)
                 position = start
             else:
-                position = self.field(position, end).stop
+                position = self.field(position, end)[3]
         return position
 
     def _load(self, position: int) -> int:
