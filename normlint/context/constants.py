@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from normlint.graph import Constant, Node
-from normlint.model.values import ValuesUnavailable
+from normlint.model import ValuesUnavailable
 
 if TYPE_CHECKING:
     from normlint.graph import Graph, Tensor

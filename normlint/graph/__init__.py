@@ -1,6 +1,6 @@
 """The graph that rules see and rewrites edit; the only door to onnx_graphsurgeon."""
 
-from normlint.graph.exporting import Exported, export_graph
+from normlint.graph.exporting import export_graph
 from normlint.graph.importing import build_graph, plain_value
 from normlint.graph.provenance import Addresses, graph_path, metadata, module, source
 from normlint.graph.types import (
@@ -19,7 +19,6 @@ __all__ = [
     "FLOATS",
     "Addresses",
     "Constant",
-    "Exported",
     "Graph",
     "Node",
     "Origin",

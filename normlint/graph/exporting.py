@@ -8,11 +8,10 @@ other field of the model stays as it was read.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from normlint.graph.importing import plain_value
 from normlint.graph.types import Constant, Graph, Node
@@ -20,39 +19,33 @@ from normlint.graph.types import Constant, Graph, Node
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from onnx import TensorProto
+
     from normlint.graph.types import Tensor
 
-    Placeholder = Callable[[str, int, tuple[int, ...], int], TensorProto]
+    Placeholder = Callable[[Constant], TensorProto]
 
 
-@dataclass
-class Exported:
-    """An edited model, and the new constants that it refers to by number."""
-
-    proto: ModelProto
-    constants: list[Constant] = field(default_factory=list)
-
-
-def export_graph(graph: Graph, original: ModelProto, placeholder: Placeholder) -> Exported:
+def export_graph(graph: Graph, original: ModelProto, placeholder: Placeholder) -> ModelProto:
     """Give the model of an edited graph.
 
-    `placeholder(name, dtype, shape, index)` makes the TensorProto that stands for the new constant with
-    that index until its values are written.
+    `placeholder` gives the TensorProto for a new constant: its values, or what stands for them until
+    they are written.
     """
-    exported = Exported(ModelProto())
-    exported.proto.CopyFrom(original)
-    _Exporter(exported, original, placeholder).graph(graph, exported.proto.graph)
-    _drop_uncalled(exported.proto, original)
-    _declare_opsets(exported.proto, graph)
-    return exported
+    model = ModelProto()
+    model.CopyFrom(original)
+    _Exporter(original, placeholder).graph(graph, model.graph)
+    _drop_uncalled(model, original)
+    _declare_opsets(model, graph)
+    return model
 
 
 class _Exporter:
-    def __init__(self, exported: Exported, original: ModelProto, placeholder: Placeholder) -> None:
-        self.exported = exported
+    def __init__(self, original: ModelProto, placeholder: Placeholder) -> None:
         self.original = original
         self.placeholder = placeholder
         self.named: set[Constant] = set()
+        self.shift = 0
 
     def graph(self, root: Graph, target: GraphProto) -> None:
         """Write the nodes of a graph and its subgraphs into a copy of the original proto."""
@@ -107,18 +100,13 @@ class _Exporter:
         nodes = []
         for constant in _new_constants(graph):
             self.named.add(constant)
-            tensor = self.tensor(constant)
+            tensor = self.placeholder(constant)
             node = NodeProto(op_type="Constant", output=[constant.name])
             tensor.name = ""
             node.attribute.add(name="value", type=AttributeProto.TENSOR, t=tensor)
             nodes.append(node)
         self.shift = len(nodes)
         return nodes
-
-    def tensor(self, constant: Constant) -> TensorProto:
-        index = len(self.exported.constants)
-        self.exported.constants.append(constant)
-        return self.placeholder(constant.name, constant.dtype, constant.shape, index)
 
     def node(self, node: Node) -> NodeProto:
         """Give the original proto of a node that was not edited, else one that says what it is now."""
@@ -149,7 +137,7 @@ class _Exporter:
         for constant in _new_constants(graph):
             if constant not in self.named:
                 self.named.add(constant)
-                proto.initializer.append(self.tensor(constant))
+                proto.initializer.append(self.placeholder(constant))
 
 
 def _in_order(graph: Graph) -> list[Node | Constant]:
@@ -295,11 +283,11 @@ def _made(graph: GraphProto) -> set[str]:
     return {name for node in graph.node for name in node.output}
 
 
-def _keep(repeated: Iterable[object], wanted: Callable[[object], bool]) -> None:
+def _keep(repeated: Any, wanted: Callable[[Any], bool]) -> None:
     """Drop the elements of a repeated field that are not wanted."""
     drop = [index for index, element in enumerate(repeated) if not wanted(element)]
     for index in reversed(drop):
-        del repeated[index]  # type: ignore[attr-defined] # a repeated field
+        del repeated[index]
 
 
 def _calls(model: ModelProto) -> set[tuple[str, str, str]]:

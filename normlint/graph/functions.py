@@ -144,9 +144,7 @@ def _bind(attributes: Iterable[AttributeProto], given: Mapping[str, AttributePro
                     kept.append(bound)
                 continue
             kept.append(attribute)
-            pending.extend(
-                node.attribute for graph in _graphs([attribute]) for node in graph.node
-            )
+            pending.extend(node.attribute for graph in _graphs([attribute]) for node in graph.node)
         if any(attribute.ref_attr_name for attribute in holder):
             copies = [AttributeProto.FromString(a.SerializeToString()) for a in kept]
             del holder[:]  # type: ignore[attr-defined] # a repeated field

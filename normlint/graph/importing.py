@@ -75,7 +75,7 @@ class _Importer:
         graph = Graph(self.model.graph.name, opset=self.opset, path="graph")
         graph.ir_version = self.model.ir_version
         graph.import_domains = self.model.opset_import
-        pending = [(graph, self.model.graph, typed, {}, expanded)]
+        pending = list(self.fill(graph, self.model.graph, typed, {}, expanded))
         while pending:
             pending.extend(self.fill(*pending.pop()))
         return graph
@@ -252,7 +252,7 @@ def _inferred(model: ModelProto, expanded: list[Origin]) -> GraphProto:
     ):
         return typed.graph
     try:
-        return onnx.shape_inference.infer_shapes(typed, data_prop=True).graph
+        return onnx.shape_inference.infer_shapes(typed, data_prop=True).graph  # type: ignore[no-untyped-call]
     except Exception:  # noqa: BLE001 - whatever it is, shapes are a help and no condition
         return typed.graph
 

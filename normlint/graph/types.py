@@ -76,9 +76,15 @@ class _Tensor:
     outputs: list[Node]
     graph: Graph
     """The graph or subgraph that defines the tensor."""
-    dtype: int
-    """Element type, one of TensorProto.DataType; 0 where it is not known."""
-    shape: Shape | None
+    if TYPE_CHECKING:
+
+        @property
+        def dtype(self) -> int:
+            """Element type, one of TensorProto.DataType; 0 where it is not known."""
+
+        @property
+        def shape(self) -> Shape | None:
+            """Extents; None where not even their number is known."""
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -115,6 +121,8 @@ class _Tensor:
 class Variable(_Tensor, gs.Variable):  # type: ignore[misc] # graphsurgeon has no types
     """A tensor that is computed, or given to the graph."""
 
+    dtype: int
+    shape: Shape | None
     default: Values | None = None
     """Initial values of a graph input that a caller may override (IR version 4 and later)."""
 

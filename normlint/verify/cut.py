@@ -61,7 +61,7 @@ def cut_out(rewrite: Rewrite, constants: Constants, opset: int) -> Cut:
 def find_region(rewrite: Rewrite, constants: Constants) -> Region:
     """Find the border of the nodes that a rewrite names or replaces."""
     nodes = dict.fromkeys(rewrite.region)
-    for tensor in _replaced(rewrite.edits):
+    for tensor in replaced_tensors(rewrite.edits):
         if tensor.producer is not None:
             nodes.setdefault(tensor.producer)
     made = {tensor for node in nodes for tensor in node.outputs}
@@ -75,7 +75,8 @@ def find_region(rewrite: Rewrite, constants: Constants) -> Region:
     outputs = tuple(
         tensor
         for tensor in made
-        if tensor.name and (tensor.is_output or any(_outside(c, nodes, scope) for c in tensor.consumers))
+        if tensor.name
+        and (tensor.is_output or any(_outside(c, nodes, scope) for c in tensor.consumers))
     )
     return Region(
         tuple(sorted(nodes, key=lambda node: node.order)),
@@ -104,7 +105,8 @@ def _read(node: Node) -> Iterable[Tensor]:
                     yield from (tensor for tensor in inner.inputs if tensor.graph not in own)
 
 
-def _replaced(edits: Iterable[Edit]) -> Iterable[Tensor]:
+def replaced_tensors(edits: Iterable[Edit]) -> Iterable[Tensor]:
+    """Give the tensors that edits replace."""
     for edit in edits:
         if isinstance(edit, Redirect):
             yield edit.tensor
@@ -151,9 +153,7 @@ class _After:
         replaced: set[str] = set()
         for edit in edits:
             if isinstance(edit, Redirect):
-                self.built.append(
-                    helper.make_node("Identity", [edit.to.name], [edit.tensor.name])
-                )
+                self.built.append(helper.make_node("Identity", [edit.to.name], [edit.tensor.name]))
                 replaced.add(edit.tensor.name)
                 continue
             names = [tensor.name if tensor is not None else "" for tensor in edit.tensors]
@@ -270,4 +270,3 @@ def _live(nodes: list[NodeProto], wanted: set[str]) -> list[NodeProto]:
 def tensor_of(name: str, array: np.ndarray[Any, Any]) -> TensorProto:
     """Give an array as a TensorProto."""
     return onnx.numpy_helper.from_array(array, name)
-

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-TOLERANCES = {
+TOLERANCES: dict[int, float] = {
     TensorProto.DOUBLE: 1e-10,
     TensorProto.FLOAT: 1e-5,
     TensorProto.FLOAT16: 1e-2,
@@ -46,9 +46,7 @@ class _Worst:
     inputs: int = 0
 
 
-def verify_rewrite(
-    rewrite: Rewrite, constants: Constants, opset: int
-) -> Verification | Failure:
+def verify_rewrite(rewrite: Rewrite, constants: Constants, opset: int) -> Verification | Failure:
     """Run the region of a rewrite before and after on several inputs, without optimisation.
 
     The error of the new nodes against float64 may be twice that of the old ones, or the tolerance of

@@ -9,7 +9,7 @@ import onnx
 from onnx import AttributeProto, ModelProto, TensorProto
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from onnx import GraphProto
 
@@ -74,7 +74,11 @@ def _runtime(model: ModelProto) -> Run:
 
 
 def _as_wanted(values: np.ndarray[Any, Any], kind: str) -> np.ndarray[Any, Any]:
-    types = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+    types = {
+        "tensor(float)": np.float32,
+        "tensor(double)": np.float64,
+        "tensor(float16)": np.float16,
+    }
     return values.astype(types[kind], copy=False) if kind in types else values
 
 
@@ -125,20 +129,18 @@ def lifted(model: ModelProto, to: int) -> ModelProto:
     return wide
 
 
-def _lift_attribute(attribute: AttributeProto, narrow: list[int], to: int) -> None:
+def _lift_attribute(attribute: AttributeProto, narrow: Sequence[int], to: int) -> None:
     if attribute.name in _TYPED_ATTRIBUTES and attribute.i in narrow:
         attribute.i = to if attribute.name != "stash_type" else TensorProto.FLOAT
     if attribute.type == AttributeProto.TENSOR:
         _lift_tensor(attribute.t, narrow, to)
 
 
-def _lift_tensor(tensor: TensorProto, narrow: list[int], to: int) -> None:
+def _lift_tensor(tensor: TensorProto, narrow: Sequence[int], to: int) -> None:
     if tensor.data_type not in narrow:
         return
     values = onnx.numpy_helper.to_array(tensor)
     name = tensor.name
     tensor.CopyFrom(
-        onnx.numpy_helper.from_array(
-            values.astype(onnx.helper.tensor_dtype_to_np_dtype(to)), name
-        )
+        onnx.numpy_helper.from_array(values.astype(onnx.helper.tensor_dtype_to_np_dtype(to)), name)
     )

@@ -76,7 +76,11 @@ def _shapes(tensors: Sequence[Tensor], extent: int, rank: int) -> list[tuple[int
 
 
 def _draw(
-    generator: np.random.Generator, dtype: int, shape: tuple[int, ...], deviation: float, mean: float
+    generator: np.random.Generator,
+    dtype: int,
+    shape: tuple[int, ...],
+    deviation: float,
+    mean: float,
 ) -> np.ndarray[Any, Any]:
     numpy_type = onnx.helper.tensor_dtype_to_np_dtype(dtype or TensorProto.FLOAT)
     if dtype in FLOATS or dtype == 0:

@@ -1,0 +1,202 @@
+"""One model from its file to its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from normlint.model import FileFault, SaveError, open_model
+from normlint.plugins import rule_of
+from normlint.results import Finding, ModelReport, WrittenReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from normlint.context import Context, Settings
+    from normlint.model import ModelFile
+    from normlint.repair import Repaired
+    from normlint.rule import Rule
+
+    Wanted = Callable[[Finding], bool]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is to be done with a model besides looking at it."""
+
+    apply: bool = False
+    diff: bool = False
+    """Make the rewrites, write nothing, and say what would change."""
+    output: Path | None = None
+    backup: bool = False
+    verify: str = "region"
+    """none, region or model."""
+    inputs: Path | None = None
+    """The user's own inputs (npz) for `verify = "model"`."""
+    max_model_size: int | None = None
+    """Bytes above which a model is not opened."""
+
+    @property
+    def repairs(self) -> bool:
+        """Whether rewrites are made, if only to see what would change."""
+        return self.apply or self.diff
+
+
+def check_model(
+    path: Path | None,
+    *,
+    data: bytes | None = None,
+    name: str,
+    rules: Sequence[Rule],
+    settings: Settings,
+    options: Options | None = None,
+    wanted: Wanted = lambda _: True,
+) -> ModelReport:
+    """Check one model, from a file or from bytes, and repair it where the options say so.
+
+    A file that cannot be read is a finding of the report. `wanted` says whether a finding counts: what
+    is suppressed is not repaired.
+    """
+    options = options or Options()
+    try:
+        model = open_model(_source(path, data), name=name, max_size=options.max_model_size)
+    except FileFault as fault:
+        return ModelReport(name, findings=_of_fault(fault, rules), readable=False)
+    faults = tuple(finding for fault in model.faults for finding in _of_fault(fault, rules))
+    if options.repairs:
+        report = _repaired(model, name, rules, settings, options, wanted)
+    else:
+        report = _looked_at(model, name, rules, settings)
+    return replace(report, findings=(*faults, *report.findings))
+
+
+def _source(path: Path | None, data: bytes | None) -> Path | bytes:
+    if path is not None:
+        return path
+    if data is None:
+        raise ValueError("a model is a file or bytes")
+    return data
+
+
+def _of_fault(fault: FileFault, rules: Sequence[Rule]) -> tuple[Finding, ...]:
+    rule = rule_of(fault.code)
+    if rule is None or all(other.code != fault.code for other in rules):
+        return ()
+    evidence: dict[str, Any] = {"tensors": list(fault.tensors)} if fault.tensors else {}
+    return (Finding(fault.code, rule.name, rule.severity, str(fault), graph="", evidence=evidence),)
+
+
+def _looked_at(
+    model: ModelFile, name: str, rules: Sequence[Rule], settings: Settings
+) -> ModelReport:
+    from normlint.context import Context
+    from normlint.findings import Reporter
+    from normlint.graph import build_graph
+    from normlint.repair import speak
+
+    context = Context(build_graph(model.proto, model.values), settings)
+    reporter = Reporter(context.graph)
+    findings = tuple(reporter.finding(rule, said) for rule, said in speak(rules, context))
+    return _report(model, name, context, findings)
+
+
+def _repaired(
+    model: ModelFile,
+    name: str,
+    rules: Sequence[Rule],
+    settings: Settings,
+    options: Options,
+    wanted: Wanted,
+) -> ModelReport:
+    from normlint.changes import changed_lines
+    from normlint.findings import Reporter
+    from normlint.repair import Repair
+
+    repair = Repair(model, rules, settings, verify=options.verify != "none", wanted=wanted)
+    result = repair.run()
+    assert result.context is not None  # noqa: S101 - run() sets it
+    reporter = Reporter(result.context.graph)
+    remaining = [reporter.finding(rule, said) for rule, said in result.remaining]
+    findings = (*result.fixed, *result.failed, *remaining)
+    if options.verify == "model" and result.fixed:
+        findings = (*findings, *_whole(model, result, rules, options))
+        if any(f.code == "NL990" for f in findings[len(result.fixed) :]):
+            return _report(model, name, result.context, findings)
+    report = _report(model, name, result.context, findings)
+    if result.fixed:
+        report = replace(report, changes=changed_lines(model.proto, result.proto))
+    if options.diff:
+        return report
+    try:
+        return replace(report, written=_write(model, name, result, options))
+    except SaveError as fault:
+        unwritten = tuple(_unapplied(finding) for finding in findings)
+        return replace(report, findings=(*unwritten, *_not_written(fault)))
+
+
+def _whole(
+    model: ModelFile, result: Repaired, rules: Sequence[Rule], options: Options
+) -> tuple[Finding, ...]:
+    from normlint.verify.whole import compare_models
+
+    problem = compare_models(model, result.proto, result.new_values, options.inputs)
+    rule = rule_of("NL990")
+    if problem is None or rule is None:
+        return ()
+    message = f"nothing was written, for the whole model's outputs moved: {problem}"
+    return (Finding(rule.code, rule.name, rule.severity, message),)
+
+
+def _write(model: ModelFile, name: str, result: Repaired, options: Options) -> WrittenReport | None:
+    from normlint.model import copy_model, save_model
+
+    target = options.output or model.path
+    if target is None:
+        raise SaveError("a model from standard input needs --output")
+    if not result.fixed:
+        if options.output is not None and target != model.path:
+            copy_model(model, target)
+        return None
+    written = save_model(
+        model, result.proto, target, new_values=result.new_values, backup=options.backup
+    )
+    shown = name if options.output is None else str(target)
+    return WrittenReport(
+        shown,
+        written.sha256_before,
+        written.sha256_after,
+        len(model.proto.graph.node),
+        len(result.proto.graph.node),
+    )
+
+
+def _unapplied(finding: Finding) -> Finding:
+    if finding.fix is None or not finding.fix.applied:
+        return finding
+    return replace(finding, fix=replace(finding.fix, applied=False))
+
+
+def _not_written(fault: SaveError) -> tuple[Finding, ...]:
+    rule = rule_of("NL990")
+    if rule is None:
+        return ()
+    return (Finding(rule.code, rule.name, rule.severity, f"nothing was written: {fault}"),)
+
+
+def _report(
+    model: ModelFile, name: str, context: Context, findings: tuple[Finding, ...]
+) -> ModelReport:
+    from normlint.findings import counted
+
+    proto = model.proto
+    metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    return ModelReport(
+        name,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        opset={entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
+        nodes=len(proto.graph.node),
+        norms=counted(norm.kind for norm in context.norms),
+        findings=findings,
+        ignores=metadata.get("normlint.ignore", ""),
+    )
