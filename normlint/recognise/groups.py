@@ -1,0 +1,268 @@
+"""Group normalisations: the channels reshaped into groups, normalised, and reshaped back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from normlint.normalization import Form, Kind, Parameter
+from normlint.recognise.channels import Channels, Step, Tail, downstream
+from normlint.recognise.extents import brings_back, extents_of, reshaped, source_of
+from normlint.recognise.fused import quantized
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from normlint.context.constants import Constants
+    from normlint.graph import Graph, Node, Tensor
+    from normlint.normalization import Normalization
+    from normlint.recognise.extents import Extent
+
+    Array = np.ndarray[Any, Any]
+
+_INNER = frozenset((None, "InstanceNormalization"))
+"""Operators that may normalise the groups; None where they are spelled out."""
+_FAR = 64
+
+
+def group_norms(
+    graph: Graph,  # noqa: ARG001 - all recognisers are called alike
+    constants: Constants,
+    norms: list[Normalization],
+) -> list[Normalization]:
+    """Replace the normalisations of channels in groups by one GroupNorm each, with its affine."""
+    return [_grouped(norm, constants) or norm for norm in norms]
+
+
+def _grouped(norm: Normalization, constants: Constants) -> Normalization | None:
+    if not norm.centred or norm.clipped or norm.permutation is not None or norm.groups is not None:
+        return None
+    if norm.kind not in {Kind.INSTANCE, Kind.LAYER, Kind.OTHER} or norm.op_type not in _INNER:
+        return None
+    before = source_of(norm.x).producer
+    between, after = downstream(norm.y)
+    if before is None or after is None or before.op != "Reshape" or after.op != "Reshape":
+        return None
+    x = before.inputs[0]
+    if len(after.inputs) < 2 or source_of(after.inputs[0]) is not source_of(norm.y):
+        return None
+    split = _split(norm, before, constants)
+    if split is None or not brings_back(after, x, constants):
+        return None
+    tail = Channels(constants, x.rank, split.channels, split.last).affine_after(after.y)
+    return _fact(norm, (before, after, *between), split, tail, constants)
+
+
+@dataclass(frozen=True)
+class _Split:
+    groups: int
+    channels: int | None
+    last: bool = False
+
+
+def _split(norm: Normalization, before: Node, constants: Constants) -> _Split | None:
+    """Find how a Reshape splits the channels of its input into groups that are normalised."""
+    made = reshaped(before, constants)
+    given = extents_of(before.inputs[0])
+    if made is None or len(made) < 3 or (given is not None and len(given) < 2):
+        return None
+    rank = len(made)
+    axes = tuple(range(2 - rank, 0)) if norm.is_op else norm.axes
+    first = given[0] if given is not None else (source_of(before.inputs[0]), 0)
+    if made[0] is None or made[0] != first:
+        return _of_one_row(made, given) if norm.is_op else None
+    if axes == tuple(range(2 - rank, 0)):
+        return _leading(norm, made, given)
+    return None if given is None or norm.is_op else _kept(norm, made, given)
+
+
+def _leading(
+    norm: Normalization, made: Sequence[Extent], given: Sequence[Extent] | None
+) -> _Split | None:
+    """Read [N, C, ...] made to [N, G, ...] and normalised over all that follows."""
+    groups = made[1]
+    channels = given[1] if given is not None and isinstance(given[1], int) else None
+    if not isinstance(groups, int) or groups < 1 or (channels is not None and channels % groups):
+        return None
+    if norm.is_op:
+        return _Split(groups, channels)
+    kept = len(made) > 3 and isinstance(made[2], int) and made[2] * groups == channels
+    if list(made) == list(given or ()) or not _varies_along(norm, {1, 2} if kept else {1}):
+        return None
+    return _Split(groups, channels)
+
+
+def _of_one_row(made: Sequence[Extent], given: Sequence[Extent] | None) -> _Split | None:
+    """Read [N, C, ...] made to [1, N * G, ...], where N is known."""
+    if given is None or made[0] != 1:
+        return None
+    batch, channels, rows = given[0], given[1], made[1]
+    if not isinstance(batch, int) or not isinstance(channels, int) or not isinstance(rows, int):
+        return None
+    if batch < 1 or rows < batch or rows % batch or channels % (rows // batch):
+        return None
+    return _Split(rows // batch, channels)
+
+
+def _kept(norm: Normalization, made: Sequence[Extent], given: Sequence[Extent]) -> _Split | None:
+    """Read [N, ..., C] made to [N, ..., G, C/G], or the same with C as axis 1."""
+    rank = len(made)
+    if rank != len(given) + 1:
+        return None
+    for axis, last in ((1, False), (rank - 2, True)):
+        groups, size, channels = made[axis], made[axis + 1], given[axis]
+        if norm.axes != tuple(a - rank for a in range(1, rank) if a != axis):
+            continue
+        if not isinstance(groups, int) or not isinstance(size, int) or groups * size != channels:
+            continue
+        if _varies_along(norm, {axis, axis + 1}):
+            return _Split(groups, groups * size, last)
+    return None
+
+
+def _varies_along(norm: Normalization, axes: set[int]) -> bool:
+    """Whether scale and bias are constants that vary along these axes only."""
+    return all(
+        parameter.compute is not None
+        and parameter.shape is not None
+        and {axis for axis, extent in enumerate(parameter.shape) if extent != 1} <= axes
+        for parameter in (norm.scale, norm.bias)
+        if parameter is not None
+    )
+
+
+def _fact(
+    norm: Normalization,
+    around: tuple[Node, ...],
+    split: _Split,
+    tail: Tail,
+    constants: Constants,
+) -> Normalization:
+    before, after = around[:2]
+    x = before.inputs[0]
+    nodes = in_order(
+        [
+            *around,
+            *norm.nodes,
+            *tail.nodes,
+            *_upstream(norm.x, before.y),
+            *of_shape(before, constants),
+            *of_shape(after, constants),
+        ]
+    )
+    combined = _Combined(norm, tail, split, x.rank)
+    inside = any(node.op == "QuantizeLinear" for node in nodes)
+    return replace(
+        norm,
+        kind=Kind.GROUP,
+        form=Form.DECOMPOSED,
+        nodes=nodes,
+        x=x,
+        y=tail.y,
+        axes=None if x.rank is None else tuple(range(1 - x.rank, 0)),
+        scale=combined.scale(),
+        bias=combined.bias(),
+        op_type=None,
+        groups=split.groups,
+        dtype=x.dtype or norm.dtype,
+        quantized="inside" if inside else quantized(x, tail.y),
+        steps={**norm.steps, "split": before, "join": after},
+        constant=constants.is_constant(x),
+    )
+
+
+def in_order(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """Sort nodes of one graph as they stand in it, each once."""
+    return tuple(sorted(dict.fromkeys(nodes), key=lambda node: node.order))
+
+
+def _upstream(tensor: Tensor, until: Tensor) -> Iterable[Node]:
+    while tensor is not until and tensor.producer is not None:
+        yield tensor.producer
+        tensor = tensor.producer.inputs[0]
+
+
+def of_shape(node: Node, constants: Constants) -> Iterable[Node]:
+    """Give the nodes that compute the extents of a Reshape from those of other tensors."""
+    seen: set[Node] = set()
+    pending = [tensor for tensor in node.inputs[1:] if tensor.name]
+    while pending and len(seen) < _FAR:
+        tensor = pending.pop()
+        producer = tensor.producer
+        if producer is None or producer in seen or constants.is_constant(tensor):
+            continue
+        if producer.graph is not node.graph:
+            continue
+        seen.add(producer)
+        yield producer
+        if producer.op not in {"Shape", "Size"}:
+            pending.extend(source for source in producer.inputs if source.name)
+
+
+@dataclass(frozen=True)
+class _Combined:
+    """The affine inside of the groups and the one behind them, as one."""
+
+    norm: Normalization
+    tail: Tail
+    split: _Split
+    rank: int | None
+
+    def scale(self) -> Parameter | None:
+        """Give the product of both scales."""
+        inner = self.norm.scale if self.norm.has_scale else None
+
+        def compute() -> Array:
+            return self._vector(inner, 1.0) * _values(self.tail.scale, 1.0)
+
+        return self._parameter(inner, self.tail.scale, compute)
+
+    def bias(self) -> Parameter | None:
+        """Give the inner bias, scaled, and the outer one."""
+        inner = self.norm.bias if self.norm.has_bias else None
+
+        def compute() -> Array:
+            scaled = self._vector(inner, 0.0) * _values(self.tail.scale, 1.0)
+            return scaled + _values(self.tail.bias, 0.0)
+
+        return self._parameter(inner, self.tail.bias, compute)
+
+    @property
+    def _channels(self) -> int:
+        """Number of channels; where that is not known, of the values that there are."""
+        sizes = [step.size for step in (self.tail.scale, self.tail.bias) if step is not None]
+        return self.split.channels or max(sizes, default=self.split.groups)
+
+    def _vector(self, parameter: Parameter | None, default: float) -> Array:
+        """Give a parameter of the groups with one value for each channel, or one for all."""
+        if parameter is None or parameter.compute is None:
+            return np.asarray([default], np.float64)
+        values = parameter.compute().reshape(-1)
+        return values if values.size == 1 else np.repeat(values, self._channels // values.size)
+
+    def _parameter(
+        self, inner: Parameter | None, outer: Step | None, compute: Callable[[], Array]
+    ) -> Parameter | None:
+        tensors = () if inner is None else inner.tensors
+        if outer is not None:
+            tensors = (*tensors, outer.operand)
+        if not tensors:
+            return None
+        shape = (self._channels,)
+        if self.rank is not None:
+            after = 0 if self.split.last else self.rank - 2
+            shape = (*(1,) * (self.rank - 1 - after), *shape, *(1,) * after)
+
+        def aligned() -> Array:
+            return np.broadcast_to(compute(), (self._channels,)).reshape(shape)
+
+        plain = inner is None and outer is not None and outer.is_plain
+        return Parameter(
+            None if self.rank is None else shape, tensors, aligned, tensors[0] if plain else None
+        )
+
+
+def _values(step: Step | None, default: float) -> Array:
+    return np.asarray([default], np.float64) if step is None else step.values()
