@@ -22,4 +22,10 @@ class Recognised:
 
 def recognise(graph: Graph, constants: Constants) -> Recognised:
     """Recognise every normalisation in a graph and its subgraphs."""
-    raise NotImplementedError
+    from normlint.recognise.fused import fused_norms
+
+    norms = fused_norms(graph, constants)
+    return Recognised(
+        tuple(norm for norm in norms if not constants.is_constant(norm.x)),
+        tuple(norm for norm in norms if constants.is_constant(norm.x)),
+    )
