@@ -200,3 +200,15 @@ def _report(
         findings=findings,
         ignores=metadata.get("normlint.ignore", ""),
     )
+
+
+def norms_of(
+    path: Path | None, *, data: bytes | None = None, name: str, settings: Settings
+) -> dict[str, Any]:
+    """Give the entry of one model in the document of `normlint norms`. Raises FileFault."""
+    from normlint.context import Context
+    from normlint.graph import build_graph
+    from normlint.norms import norms_document
+
+    model = open_model(_source(path, data), name=name)
+    return norms_document(name, Context(build_graph(model.proto, model.values), settings))

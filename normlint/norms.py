@@ -1,0 +1,84 @@
+"""Every normalisation of a model, as plain data: the document of `normlint norms`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onnx import TensorProto
+
+from normlint.graph import Addresses, graph_path, module
+
+if TYPE_CHECKING:
+    from normlint.context import Context
+    from normlint.normalization import NearNorm, Normalization
+
+_TYPE_NAMES = {
+    TensorProto.FLOAT: "float32",
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
+    TensorProto.DOUBLE: "float64",
+}
+
+
+def norms_document(path: str, context: Context) -> dict[str, Any]:
+    """Give what is known about every normalisation of a model, as JSON can hold it."""
+    address = Addresses(context.graph)
+    return {
+        "path": path,
+        "norms": [_norm(norm, context, address) for norm in context.norms],
+        "near_norms": [_near(near, address) for near in context.near_norms],
+        "constant_norms": [_norm(norm, context, address) for norm in context.constant_norms],
+        "streams": [
+            {
+                "depth": stream.depth,
+                "blocks": stream.blocks,
+                "placement": stream.placement,
+                "norms": len(stream.norms),
+            }
+            for stream in context.streams
+        ],
+    }
+
+
+def type_name(dtype: int) -> str | None:
+    """Give the name of a float type as numpy writes it; None where it is unknown."""
+    return _TYPE_NAMES.get(dtype)  # type: ignore[call-overload,no-any-return] # an int enum
+
+
+def _norm(norm: Normalization, context: Context, address: Addresses) -> dict[str, Any]:
+    placement = context.placement(norm)
+    entry: dict[str, Any] = {
+        "kind": norm.kind.value,
+        "form": norm.form.value,
+        "op_type": norm.op_type,
+        "graph": graph_path(norm.anchor),
+        "nodes": [address(node) for node in norm.nodes],
+        "input": norm.x.name,
+        "output": norm.y.name,
+        "axes": list(norm.axes) if norm.axes is not None else None,
+        "epsilon": norm.epsilon,
+        "scale": norm.scale is not None,
+        "bias": norm.bias is not None,
+        "type": type_name(norm.dtype),
+        "statistics_type": type_name(norm.statistics_dtype),
+        "placement": placement.word,
+        "depth": placement.depth,
+        "stream": placement.stream,
+        "quantized": norm.quantized,
+        "module": module(norm.anchor),
+        "follows": placement.follows,
+    }
+    if norm.groups is not None:
+        entry["groups"] = norm.groups
+    return entry
+
+
+def _near(near: NearNorm, address: Addresses) -> dict[str, Any]:
+    return {
+        "reason": near.reason,
+        "like": near.like.value,
+        "nodes": [address(node) for node in near.nodes],
+        "input": near.x.name,
+        "output": near.y.name,
+        "detail": near.detail,
+    }
