@@ -60,11 +60,11 @@ class Parameter:
         return self.compute is not None
 
     def is_always(self, value: float) -> bool:
-        """Whether it is this value everywhere; reads the values. Large ones count as varied."""
+        """Whether it is this value everywhere, up to rounding. Large ones count as varied."""
         if self.compute is None or (self.shape is not None and math.prod(self.shape) > _LARGEST):
             return False
         try:
-            return bool((self.compute() == value).all())
+            return bool((abs(self.compute() - value) < 1e-6).all())
         except ValuesUnavailable:
             return False
 

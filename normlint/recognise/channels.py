@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.graph import Variable
 from normlint.recognise.extents import passes
 from normlint.recognise.parameter import static
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _SCALES = frozenset(("Mul", "Div"))
 _SHIFTS = frozenset(("Add", "Sub"))
+_RELABELS = frozenset(("Unsqueeze", "Reshape", "Identity", "Cast", "CastLike"))
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Step:
         """Number of values: the channels, or 1."""
         shape = constant_shape(self.operand, self.constants)
         return 1 if shape is None else int(np.prod(shape))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether its values are known before the model runs."""
+        return self.constants.is_constant(self.operand)
 
     @property
     def is_plain(self) -> bool:
@@ -91,7 +98,7 @@ class Channels:
 
     def _runs_along(self, operand: Tensor) -> bool:
         """Whether a constant varies along the channels only; plain numbers do not count."""
-        if not self.constants.is_constant(operand):
+        if not is_parameter(operand, self.constants):
             return False
         shape = constant_shape(operand, self.constants)
         if not shape or (len(shape) == 1 and not self.last and self.rank != 2):
@@ -112,7 +119,7 @@ def downstream(tensor: Tensor) -> tuple[list[Node], Node | None]:
     """Follow the only reader through Casts, Identity and Q/DQ; give those and the reader behind."""
     passed: list[Node] = []
     while True:
-        readers = set(tensor.consumers)
+        readers = {reader for reader in tensor.consumers if reads_values(reader, tensor)}
         if len(readers) != 1 or tensor.is_output:
             return passed, None
         (reader,) = readers
@@ -120,6 +127,22 @@ def downstream(tensor: Tensor) -> tuple[list[Node], Node | None]:
             return passed, reader
         passed.append(reader)
         tensor = reader.y
+
+
+def reads_values(node: Node, tensor: Tensor) -> bool:
+    """Whether a reader of a tensor looks at more than its extents and its type."""
+    if node.op in {"Shape", "Size"}:
+        return False
+    return node.op != "CastLike" or node.inputs[0] is tensor
+
+
+def is_parameter(tensor: Tensor, constants: Constants) -> bool:
+    """Whether a tensor is a constant, or a default that the caller may override."""
+    if constants.is_constant(tensor):
+        return True
+    while (producer := tensor.producer) is not None and producer.op in _RELABELS:
+        tensor = producer.inputs[0]
+    return isinstance(tensor, Variable) and tensor.default is not None
 
 
 def constant_shape(tensor: Tensor, constants: Constants) -> tuple[int, ...] | None:

@@ -1,7 +1,7 @@
 """Extents of tensors that Reshape makes, traced through Shape subgraphs.
 
-Shape inference gives up at most of these; yet that a Reshape brings back the very shape that another
-one took away is what proves a group normalisation.
+Shape inference gives up at most of these; yet that a Reshape brings back the very shape that
+another one took away is what proves a group normalisation.
 """
 
 from __future__ import annotations
@@ -177,7 +177,10 @@ def brings_back(node: Node, shape_of: Tensor, constants: Constants) -> bool:
     if made is None:
         return False
     if wanted is None:
-        wanted = tuple((root, axis) for axis in range(len(made)))
+        # Nothing is known of what came in: take the numbers for what they are meant to be.
+        wanted = tuple(
+            extent if isinstance(extent, int) else (root, axis) for axis, extent in enumerate(made)
+        )
     if len(made) != len(wanted):
         return False
     # With as many elements, all extents but one determine the last one.

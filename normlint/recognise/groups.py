@@ -217,7 +217,7 @@ class _Combined:
         def compute() -> Array:
             return self._vector(inner, 1.0) * _values(self.tail.scale, 1.0)
 
-        return self._parameter(inner, self.tail.scale, compute)
+        return self._parameter(inner, self.tail.scale, compute, [self.tail.scale])
 
     def bias(self) -> Parameter | None:
         """Give the inner bias, scaled, and the outer one."""
@@ -227,7 +227,8 @@ class _Combined:
             scaled = self._vector(inner, 0.0) * _values(self.tail.scale, 1.0)
             return scaled + _values(self.tail.bias, 0.0)
 
-        return self._parameter(inner, self.tail.bias, compute)
+        used = [self.tail.bias, self.tail.scale if inner is not None else None]
+        return self._parameter(inner, self.tail.bias, compute, used)
 
     @property
     def _channels(self) -> int:
@@ -243,14 +244,18 @@ class _Combined:
         return values if values.size == 1 else np.repeat(values, self._channels // values.size)
 
     def _parameter(
-        self, inner: Parameter | None, outer: Step | None, compute: Callable[[], Array]
+        self,
+        inner: Parameter | None,
+        outer: Step | None,
+        compute: Callable[[], Array],
+        used: Iterable[Step | None],
     ) -> Parameter | None:
         tensors = () if inner is None else inner.tensors
         if outer is not None:
             tensors = (*tensors, outer.operand)
         if not tensors:
             return None
-        shape = (self._channels,)
+        shape: tuple[int, ...] = (self._channels,)
         if self.rank is not None:
             after = 0 if self.split.last else self.rank - 2
             shape = (*(1,) * (self.rank - 1 - after), *shape, *(1,) * after)
@@ -260,7 +265,10 @@ class _Combined:
 
         plain = inner is None and outer is not None and outer.is_plain
         return Parameter(
-            None if self.rank is None else shape, tensors, aligned, tensors[0] if plain else None
+            None if self.rank is None else shape,
+            tensors,
+            aligned if all(s is None or s.is_constant for s in used) else None,
+            tensors[0] if plain else None,
         )
 
 
