@@ -20,6 +20,8 @@ _NOT_DETERMINISTIC = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
     + ("Bernoulli", "Dropout", "Constant", "If", "Loop", "Scan", "SequenceMap")
 )
+_OLDEST = {"QuantizeLinear": 19, "DequantizeLinear": 19}
+"""Opsets from which on the evaluator has an operator that computes the same at lower ones."""
 _OF_SHAPE = frozenset(("Shape", "Size"))
 _NUMBERS = "biufV"
 """Kinds of numpy types that hold numbers; V is what ml_dtypes calls its own."""
@@ -179,7 +181,10 @@ def evaluate_node(node: Node, inputs: list[Array]) -> list[Array]:
         [onnx.helper.make_tensor_value_info(o, TensorProto.UNDEFINED, None) for o in proto.output],
     )
     model = onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid("", node.graph.opset)]
+        graph,
+        opset_imports=[
+            onnx.helper.make_opsetid("", max(node.graph.opset, _OLDEST.get(node.op, 1)))
+        ],
     )
     with np.errstate(all="ignore"):
         results = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
