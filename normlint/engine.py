@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from normlint.model import FileFault, SaveError, open_model
 from normlint.plugins import rule_of
 from normlint.results import Finding, ModelReport, WrittenReport
+from normlint.suppress import METADATA_KEY, Suppressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,21 +52,23 @@ def check_model(
     rules: Sequence[Rule],
     settings: Settings,
     options: Options | None = None,
-    wanted: Wanted = lambda _: True,
+    suppressor: Suppressor | None = None,
 ) -> ModelReport:
     """Check one model, from a file or from bytes, and repair it where the options say so.
 
-    A file that cannot be read is a finding of the report. `wanted` says whether a finding counts: what
-    is suppressed is not repaired.
+    A file that cannot be read is a finding of the report. What `suppressor` says not to count (with
+    the ignores that the model carries itself) is not repaired.
     """
     options = options or Options()
+    suppressor = suppressor or Suppressor()
     try:
         model = open_model(_source(path, data), name=name, max_size=options.max_model_size)
     except FileFault as fault:
         return ModelReport(name, findings=_of_fault(fault, rules), readable=False)
     faults = tuple(finding for fault in model.faults for finding in _of_fault(fault, rules))
     if options.repairs:
-        report = _repaired(model, name, rules, settings, options, wanted)
+        ignored = suppressor.with_model(_ignores(model))
+        report = _repaired(model, name, rules, settings, options, lambda f: ignored(f) is None)
     else:
         report = _looked_at(model, name, rules, settings)
     return replace(report, findings=(*faults, *report.findings))
@@ -190,7 +193,6 @@ def _report(
     from normlint.findings import counted
 
     proto = model.proto
-    metadata = {entry.key: entry.value for entry in proto.metadata_props}
     return ModelReport(
         name,
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
@@ -198,8 +200,13 @@ def _report(
         nodes=len(proto.graph.node),
         norms=counted(norm.kind for norm in context.norms),
         findings=findings,
-        ignores=metadata.get("normlint.ignore", ""),
+        ignores=_ignores(model),
     )
+
+
+def _ignores(model: ModelFile) -> str:
+    entries = model.proto.metadata_props
+    return next((str(entry.value) for entry in entries if entry.key == METADATA_KEY), "")
 
 
 def norms_of(

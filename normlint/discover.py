@@ -1,0 +1,152 @@
+"""From what stands on the command line to the models to check."""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from normlint.globs import path_matches
+from normlint.usage import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from normlint.config import Config
+
+STDIN = "-"
+STDIN_NAME = "<stdin>"
+SUFFIX = ".onnx"
+PASSED_OVER = frozenset(
+    (
+        ".cache",
+        ".eggs",
+        ".git",
+        ".hg",
+        ".mypy_cache",
+        ".tox",
+        ".venv",
+        "__pycache__",
+        "node_modules",
+        "site-packages",
+        "venv",
+    )
+)
+"""Folders that are never searched, unless they are named."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One model to check."""
+
+    name: str
+    """What it is called in reports: the path as given, with forward slashes."""
+    path: Path | None
+    """Where it lies; None for standard input."""
+
+
+def discover(
+    paths: Sequence[str], config_of: Callable[[Path], Config], *, allow_empty: bool = False
+) -> list[Target]:
+    """Give the models that the arguments name, each once, folders and globs in sorted order.
+
+    `config_of` gives the configuration of a folder, whose excludes hold in it.
+    Raises `UsageError` for a path that does not exist, and where there is nothing to check.
+    """
+    found: dict[object, Target] = {}
+    excluded = False
+    for argument in paths:
+        for target, named in _expand(argument, config_of):
+            if named and target.path is not None and _is_forced_out(target.path, config_of):
+                excluded = True
+                continue
+            found.setdefault(_identity(target), target)
+    if not found and not excluded and not allow_empty:
+        said = " ".join(paths)
+        raise UsageError(
+            f"no *{SUFFIX} file in {said}: nothing to check. Were the models fetched (git lfs "
+            "pull, dvc pull)? --allow-empty accepts it"
+        )
+    return list(found.values())
+
+
+def _identity(target: Target) -> object:
+    return STDIN if target.path is None else os.path.realpath(target.path)
+
+
+def _expand(argument: str, config_of: Callable[[Path], Config]) -> Iterator[tuple[Target, bool]]:
+    """Give targets, each with whether it was named itself."""
+    if argument == STDIN:
+        yield Target(STDIN_NAME, None), False
+        return
+    path = Path(argument)
+    if path.is_dir():
+        yield from ((_target(file), False) for file in _search(path, config_of))
+    elif os.path.lexists(path) and path.exists():
+        yield _target(path), True
+    elif matched := sorted(glob.glob(argument, recursive=True)):  # noqa: PTH207 - keeps `./`
+        for match in matched:
+            if Path(match).is_dir():
+                yield from ((_target(file), False) for file in _search(Path(match), config_of))
+            elif match.endswith(SUFFIX):
+                yield _target(Path(match)), True
+    else:
+        raise UsageError(_missing(path, argument))
+
+
+def _target(path: Path) -> Target:
+    return Target(path.as_posix(), path)
+
+
+def _missing(path: Path, argument: str) -> str:
+    from normlint.model.sniff import missing_hint
+
+    if "://" in argument:
+        return f"{argument} is a URL, and normlint reads files"
+    hint = missing_hint(path)
+    if hint is not None:
+        return f"{argument} is not here. Run: {hint}"
+    if path.is_symlink():
+        return f"{argument} is a link to {path.readlink()}, which does not exist"
+    if glob.has_magic(argument):
+        return f"{argument} matches no file"
+    return f"{argument} does not exist"
+
+
+def _search(folder: Path, config_of: Callable[[Path], Config]) -> Iterator[Path]:
+    """Give the models in a folder and below it; links to folders are not followed."""
+    for here, folders, files in os.walk(folder):
+        config = config_of(Path(here))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in PASSED_OVER and not is_excluded(Path(here, name), config)
+        )
+        for name in sorted(files):
+            path = Path(here, name)
+            if name.endswith(SUFFIX) and not is_excluded(path, config):
+                yield path
+
+
+def _is_forced_out(path: Path, config_of: Callable[[Path], Config]) -> bool:
+    config = config_of(path.parent)
+    return config.force_exclude and is_excluded(path, config)
+
+
+def is_excluded(path: Path, config: Config) -> bool:
+    """Say whether a path matches `exclude`."""
+    if not config.exclude:
+        return False
+    relative = relative_to(path, config.root)
+    return any(path_matches(relative, pattern) for pattern in config.exclude)
+
+
+def relative_to(path: Path, root: Path | None) -> str:
+    """Give a path relative to a folder (the current one for None), with forward slashes."""
+    base = Path.cwd() if root is None else root
+    absolute = Path(os.path.normpath(path.absolute()))
+    if absolute.is_relative_to(base):
+        return absolute.relative_to(base).as_posix()
+    return absolute.as_posix()

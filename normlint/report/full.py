@@ -1,0 +1,154 @@
+"""The report for a person: each thing once, with its places, its repair and where to read on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from normlint.report.groups import Group, grouped
+from normlint.report.look import SEVERITY, visible
+from normlint.report.summary import statistics, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from normlint.report.view import View
+    from normlint.results import Finding, FixReport, ModelReport, Report, Verification
+
+_PLACES = 8
+_OPS = 16
+
+
+def full(report: Report, view: View) -> str:
+    """Render the report."""
+    blocks = []
+    for model in report.models:
+        blocks += _diff(model, view) if view.diff else _findings(model, view)
+    return finish(blocks, report, view)
+
+
+def finish(blocks: list[str], report: Report, view: View) -> str:
+    """Put the blocks of a text report together with its summary."""
+    end = statistics(report) if view.statistics else []
+    if not view.quiet:
+        end += summary(report, view)
+    return "".join(f"{block}\n" for block in (*blocks, *end))
+
+
+def _findings(model: ModelReport, view: View) -> list[str]:
+    shown = [finding for finding in model.findings if finding.suppressed is None]
+    return [f"{block(group, view)}\n" for group in grouped(model, shown)]
+
+
+def _diff(model: ModelReport, view: View) -> list[str]:
+    if not model.changes:
+        return []
+    colours = {"-": "red", "+": "green", "@": "cyan"}
+    path = visible(model.path)
+    lines = [view.look(f"--- {path}", "bold"), view.look(f"+++ {path} (repaired)", "bold")]
+    lines += [view.look(visible(line), colours.get(line[:1], "")) for line in model.changes]
+    return lines
+
+
+def mark(finding: Finding, view: View) -> str:
+    """Give `[*]` where `--apply` repairs it, `[fixed]` where it is repaired, else nothing."""
+    fix = finding.fix
+    if fix is None:
+        return ""
+    if fix.applied:
+        return " [fixed]"
+    return " [*]" if fix.applicability == "safe" or view.unsafe else ""
+
+
+def block(group: Group, view: View) -> str:
+    """Render what was found as lines without a last line break."""
+    return "\n".join((_head(group, view), *_body(group, view)))
+
+
+def _head(group: Group, view: View) -> str:
+    finding = group.first
+    code = view.look(f"{finding.code} {finding.rule}", SEVERITY[finding.severity.value])
+    fixed = finding.fix is not None and finding.fix.applied
+    sign = view.look(mark(finding, view), "green" if fixed else "cyan")
+    times = f" {len(group)} ×" if len(group) > 1 else ""
+    path = view.look(visible(group.model.path), "bold")
+    return f"{path}: {code}{sign} {finding.severity.value}:{times} {visible(finding.message)}"
+
+
+def _body(group: Group, view: View) -> Iterator[str]:
+    finding = group.first
+    if finding.node or finding.output:
+        yield from _places(group, view)
+    if chain := _chain(finding):
+        yield f"   {view.look('does ', 'dim')} {chain}"
+    if finding.fix is not None:
+        yield f"   {view.look('fix  ', 'dim')} {_fix(group, finding.fix)}"
+    if finding.not_fixed is not None:
+        yield f"   {view.look('stays', 'dim')} {_stays(finding)}"
+    if view.verbose:
+        for key, value in finding.evidence.items():
+            yield f"   {view.look('fact ', 'dim')} {visible(f'{key} = {value}')}"
+    yield f"   {view.look('more ', 'dim')} normlint explain {finding.code}"
+
+
+def _places(group: Group, view: View) -> Iterator[str]:
+    label = "at   "
+    for finding in group.findings[:_PLACES]:
+        yield f"   {view.look(label, 'dim')} {_place(finding)}"
+        if where := _where(finding):
+            yield f"   {view.look('in   ', 'dim')} {where}"
+    if len(group) > _PLACES:
+        yield f"         … and {len(group) - _PLACES} more (--output-format json lists all)"
+
+
+def _place(finding: Finding) -> str:
+    names = [visible(name) for name in finding.nodes] or [visible(finding.node)]
+    text = names[0] or f"output {visible(finding.output)}"
+    if len(names) > 1:
+        shared = names[0].rpartition("/")[0] + "/"
+        text += f" … {names[-1].removeprefix(shared)}  ({len(names)} nodes)"
+    return f"{visible(finding.graph)} › {text}"
+
+
+def _where(finding: Finding) -> str:
+    parts = (finding.module, finding.source)
+    return "  ".join(visible(part) for part in parts if part)
+
+
+def _chain(finding: Finding) -> str:
+    """Give the operators of what was found in their order, from what is read to what is given."""
+    steps = [step for step in finding.picture if step.role == "match"]
+    if len(steps) < 2:
+        return ""
+    made = {name for step in steps for name in step.outputs}
+    read = next((name for step in steps for name in step.inputs if name not in made), "")
+    ops = [step.op for step in steps]
+    if len(ops) > _OPS:
+        ops = [*ops[: _OPS - 2], f"… {len(ops) - _OPS + 1} more", ops[-1]]
+    last = finding.output or next(iter(steps[-1].outputs), "")
+    return visible(" → ".join(name for name in (read, *ops, last) if name))
+
+
+def _fix(group: Group, fix: FixReport) -> str:
+    worst = _worst(group)
+    proof = "" if worst is None else f"; {_proof(worst)}"
+    return f"{visible(fix.title)}  ({fix.applicability}{proof})"
+
+
+def _worst(group: Group) -> Verification | None:
+    """Give the verification that moved the numbers most."""
+    proofs = [f.fix.verification for f in group.findings if f.fix and f.fix.verification]
+    return max(proofs, key=lambda proof: proof.max_abs, default=None)
+
+
+def _proof(proof: Verification) -> str:
+    tried = f"{proof.inputs} input{'' if proof.inputs == 1 else 's'}"
+    return f"max |Δ| {proof.max_abs:.2g} on {tried}, verified by {proof.method}"
+
+
+def _stays(finding: Finding) -> str:
+    missed = finding.not_fixed
+    if missed is None:
+        return ""
+    at = f" at {visible(missed.at)}" if missed.at else ""
+    detail = f": {visible(missed.detail)}" if missed.detail else ""
+    return f"{missed.reason}{at}{detail}"

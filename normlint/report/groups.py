@@ -1,0 +1,60 @@
+"""Findings that say the same of many places, put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from normlint.results import Finding, ModelReport
+
+
+@dataclass(frozen=True)
+class Group:
+    """Findings of one model that differ in their place only."""
+
+    model: ModelReport
+    findings: tuple[Finding, ...]
+
+    @property
+    def first(self) -> Finding:
+        """The one that speaks for all."""
+        return self.findings[0]
+
+    def __len__(self) -> int:
+        """Count its findings."""
+        return len(self.findings)
+
+
+def grouped(model: ModelReport, findings: Iterable[Finding]) -> list[Group]:
+    """Put findings together whose message, operators and repair are the same but for names."""
+    groups: dict[object, list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(_shape(finding), []).append(finding)
+    return [Group(model, tuple(members)) for members in groups.values()]
+
+
+def _shape(finding: Finding) -> object:
+    fix, missed = finding.fix, finding.not_fixed
+    return (
+        finding.code,
+        finding.severity,
+        _without_names(finding.message, finding),
+        tuple(step.op for step in finding.picture if step.role == "match"),
+        fix and (fix.applicability, _without_names(fix.title, finding), fix.applied),
+        missed and (missed.reason, _without_names(missed.detail, finding)),
+        finding.suppressed,
+    )
+
+
+def _without_names(text: str, finding: Finding) -> str:
+    own = {finding.node, finding.output, finding.module or "", finding.source or "", *finding.nodes}
+    own.update(name for step in finding.picture for name in (*step.inputs, *step.outputs))
+    if finding.not_fixed is not None:
+        own.add(finding.not_fixed.at)
+    for name in sorted(own, key=lambda name: (-len(name), name)):
+        if len(name) > 1 and name in text:
+            text = text.replace(name, "…")
+    return text

@@ -1,0 +1,34 @@
+"""What a format may know besides the report itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from normlint.report.look import Look
+from normlint.verdict import Verdict
+
+if TYPE_CHECKING:
+    from normlint.rule import Rule
+
+
+@dataclass(frozen=True)
+class View:
+    """How a report is to be shown."""
+
+    look: Look = field(default_factory=Look)
+    verdict: Verdict = field(default_factory=Verdict)
+    rules: tuple[Rule, ...] = ()
+    """The installed rules, for formats that describe them."""
+    diff: bool = False
+    """Whether the changes are shown instead of the findings."""
+    statistics: bool = False
+    """Whether findings are counted by rule besides."""
+    unsafe: bool = False
+    """Whether unsafe repairs were wanted."""
+    quiet: bool = False
+    """Whether the summary is left out."""
+    verbose: bool = False
+    """Whether the evidence is shown in full."""
+    root: str = ""
+    """The folder that paths of machine formats are relative to; the current one by default."""

@@ -1,0 +1,169 @@
+"""A run over many models: which rules on which model, side by side, and what counts in the end."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import stat
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normlint.discover import relative_to
+from normlint.fingerprint import with_fingerprints
+from normlint.globs import path_matches
+from normlint.model.sniff import HEAD, sniff
+from normlint.results import Finding, ModelReport
+from normlint.rule import Severity
+from normlint.selection import level_of, require_known, require_levels, selected
+from normlint.suppress import Suppressor, of_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from normlint.config import Config
+    from normlint.context.settings import Settings
+    from normlint.discover import Target
+    from normlint.model.fault import FileFault
+    from normlint.rule import Rule
+
+_FEW = 3
+"""Models that are checked in one process: starting another takes as long as a check."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a process needs to check one model."""
+
+    target: Target
+    rules: tuple[Rule, ...]
+    settings: Settings
+    severity: dict[str, str]
+    suppressor: Suppressor
+    options: dict[str, Any] = field(default_factory=dict)
+    """Fields of `engine.Options`."""
+    data: bytes | None = None
+
+
+def plan(target: Target, config: Config, rules: Sequence[Rule], options: dict[str, Any]) -> Job:
+    """Say what is to be done with one model. Raises `UsageError` for rules that there are not."""
+    where = "the command line" if config.file is None else str(config.file)
+    listed = [rule for rules_off in config.per_model_ignores.values() for rule in rules_off]
+    listed += [rule for ignore in config.ignore_nodes for rule in ignore.rules]
+    require_known((*config.select, *config.extend_select, *config.ignore, *listed), rules, where)
+    require_known(config.severity, rules, where)
+    require_levels(config.severity, where)
+    today = dt.datetime.now().astimezone().date()
+    path = target.name if target.path is None else relative_to(target.path, config.root)
+    off = [
+        rule
+        for pattern, rules_off in config.per_model_ignores.items()
+        if path_matches(path, pattern)
+        for rule in rules_off
+    ]
+    selection = replace(config.selection, ignore=(*config.selection.ignore, *off))
+    return Job(
+        target=target,
+        rules=selected(rules, selection),
+        settings=config.settings,
+        severity=config.severity,
+        suppressor=Suppressor(
+            of_model(config.ignore_nodes, path), config.allow_model_ignores, today
+        ),
+        options={"verify": config.verify} | options,
+    )
+
+
+def check_all(
+    jobs: Sequence[Job], workers: str, done: Callable[[str], None]
+) -> tuple[ModelReport, ...]:
+    """Check models, in processes of their own where it pays; reports come in the order of jobs.
+
+    `workers` is a number or `auto`; `done` is told the name of each model when it is finished.
+    """
+    reports = []
+    for job, report in zip(jobs, _reports(jobs, _count(workers, len(jobs))), strict=True):
+        done(job.target.name)
+        reports.append(report)
+    return tuple(reports)
+
+
+def _count(workers: str, jobs: int) -> int:
+    if workers != "auto":
+        return min(int(workers), jobs)
+    return 1 if jobs <= _FEW else min(os.cpu_count() or 1, jobs)
+
+
+def _reports(jobs: Sequence[Job], workers: int) -> Iterator[ModelReport]:
+    if workers <= 1:
+        yield from map(check_one, jobs)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # A forked process would inherit the threads' locks of onnxruntime, but not the threads.
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        yield from pool.map(check_one, jobs)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def check_one(job: Job) -> ModelReport:
+    """Check one model. Only a bug raises."""
+    fault = preflight(job.target, job.data)
+    if fault is not None:
+        report = unreadable(job.target.name, fault)
+    else:
+        from normlint import engine
+
+        report = engine.check_model(
+            job.target.path,
+            data=job.data,
+            name=job.target.name,
+            rules=job.rules,
+            settings=job.settings,
+            options=engine.Options(**job.options),
+            suppressor=job.suppressor,
+        )
+    return _finished(report, job)
+
+
+def preflight(target: Target, data: bytes | None) -> FileFault | None:
+    """Say why a file is no model, without importing what reads models."""
+    if data is not None:
+        return sniff(data[:HEAD], len(data), target.name)
+    path = target.path or Path(target.name)
+    try:
+        # Opening a pipe that nobody writes to would wait for ever; what follows says what it is.
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as file:
+            return sniff(file.read(HEAD), path.stat().st_size, target.name)
+    except OSError:
+        return None
+
+
+def unreadable(name: str, fault: FileFault) -> ModelReport:
+    """Give the report on a file that is no model."""
+    finding = Finding(fault.code, "", Severity.ERROR, fault.message)
+    return ModelReport(name, findings=(finding,), readable=False)
+
+
+def _finished(report: ModelReport, job: Job) -> ModelReport:
+    """Give findings their names, severities and fingerprints, and mark those that do not count."""
+    rules = {rule.code: rule for rule in job.rules}
+    suppressor = job.suppressor.with_model(report.ignores)
+    findings = []
+    for finding in with_fingerprints(f for f in report.findings if f.code in rules):
+        rule = rules[finding.code]
+        level = level_of(rule, job.severity)
+        findings.append(
+            replace(
+                finding,
+                rule=finding.rule or rule.name,
+                severity=Severity(level) if level else finding.severity,
+                suppressed=finding.suppressed or (suppressor(finding) if finding.is_open else None),
+            )
+        )
+    return replace(report, findings=tuple(findings))
