@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from normlint.graph import Variable
-from normlint.recognise.extents import passes
+from normlint.recognise.extents import above, passes, source_of
 from normlint.recognise.parameter import static
 
 if TYPE_CHECKING:
     from normlint.context.constants import Constants
     from normlint.graph import Node, Tensor
+    from normlint.normalization import Normalization
 
     Array = np.ndarray[Any, Any]
 
 _SCALES = frozenset(("Mul", "Div"))
 _SHIFTS = frozenset(("Add", "Sub"))
+_FARTHEST = 64
 _RELABELS = frozenset(("Unsqueeze", "Reshape", "Identity", "Cast", "CastLike"))
 
 
@@ -31,10 +34,14 @@ class Step:
     constants: Constants
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the operand."""
+        return constant_shape(self.operand, self.constants) or ()
+
+    @property
     def size(self) -> int:
         """Number of values: the channels, or 1."""
-        shape = constant_shape(self.operand, self.constants)
-        return 1 if shape is None else int(np.prod(shape))
+        return math.prod(self.shape)
 
     @property
     def is_constant(self) -> bool:
@@ -64,8 +71,44 @@ class Tail:
     bias: Step | None = None
 
 
+class Along:
+    """Which axes of a tensor an affine may run along."""
+
+    constants: Constants
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether an operand of this shape varies along these axes only; numbers do not count."""
+        raise NotImplementedError
+
+    def affine_after(self, tensor: Tensor) -> Tail:
+        """Follow a tensor through its only readers as long as these are its affine."""
+        tail = Tail(tensor)
+        while tail.bias is None:
+            between, node = downstream(tail.y)
+            step = None if node is None else self.step(node, between[-1].y if between else tail.y)
+            if step is None or (tail.scale is not None and step.node.op in _SCALES):
+                break
+            part = "scale" if step.node.op in _SCALES else "bias"
+            nodes = (*tail.nodes, *between, step.node)
+            tail = replace(tail, y=step.node.y, nodes=nodes, **{part: step})
+        return tail
+
+    def step(self, node: Node, source: Tensor) -> Step | None:
+        """Read an elementwise op by a parameter along these axes; None where it is another."""
+        if node.op not in _SCALES | _SHIFTS or len(node.inputs) != 2 or not node.is_standard:
+            return None
+        left = node.inputs[0] is source
+        operand = node.inputs[1] if left else node.inputs[0]
+        if operand is source or (not left and node.op in {"Div", "Sub"}):
+            return None
+        if not is_parameter(operand, self.constants):
+            return None
+        shape = constant_shape(operand, self.constants)
+        return Step(node, operand, self.constants) if shape and self.accepts(shape) else None
+
+
 @dataclass(frozen=True)
-class Channels:
+class Channels(Along):
     """The channels of a tensor, as far as they are known."""
 
     constants: Constants
@@ -74,34 +117,9 @@ class Channels:
     last: bool = False
     """Whether they are the last axis instead of axis 1."""
 
-    def affine_after(self, tensor: Tensor) -> Tail:
-        """Follow a tensor through its only readers as long as these are its affine."""
-        tail = Tail(tensor)
-        while tail.bias is None:
-            between, node = downstream(tail.y)
-            step = None if node is None else self._step(node, between[-1].y if between else tail.y)
-            if step is None or (tail.scale is not None and step.node.op in _SCALES):
-                break
-            part = "scale" if step.node.op in _SCALES else "bias"
-            nodes = (*tail.nodes, *between, step.node)
-            tail = replace(tail, y=step.node.y, nodes=nodes, **{part: step})
-        return tail
-
-    def _step(self, node: Node, source: Tensor) -> Step | None:
-        if node.op not in _SCALES | _SHIFTS or len(node.inputs) != 2 or not node.is_standard:
-            return None
-        left = node.inputs[0] is source
-        operand = node.inputs[1] if left else node.inputs[0]
-        if operand is source or (not left and node.op in {"Div", "Sub"}):
-            return None
-        return Step(node, operand, self.constants) if self._runs_along(operand) else None
-
-    def _runs_along(self, operand: Tensor) -> bool:
-        """Whether a constant varies along the channels only; plain numbers do not count."""
-        if not is_parameter(operand, self.constants):
-            return False
-        shape = constant_shape(operand, self.constants)
-        if not shape or (len(shape) == 1 and not self.last and self.rank != 2):
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether an operand of this shape varies along the channels only."""
+        if len(shape) == 1 and not self.last and self.rank != 2:
             return False
         axis = len(shape) - 1 if self.last else 0
         if not self.last and self.rank is not None:
@@ -115,10 +133,28 @@ class Channels:
         return shape[axis] == self.count if self.count is not None else not self.last
 
 
+@dataclass(frozen=True)
+class Trailing(Along):
+    """The last axes of a tensor."""
+
+    constants: Constants
+    extents: tuple[int, ...]
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether an operand of this shape varies along these axes only."""
+        width = len(self.extents)
+        inside = shape[-width:]
+        return (
+            all(extent == 1 for extent in shape[:-width])
+            and all(e in {1, a} for e, a in zip(inside[::-1], self.extents[::-1], strict=False))
+            and any(extent != 1 for extent in inside)
+        )
+
+
 def downstream(tensor: Tensor) -> tuple[list[Node], Node | None]:
     """Follow the only reader through Casts, Identity and Q/DQ; give those and the reader behind."""
     passed: list[Node] = []
-    while True:
+    while len(passed) < _FARTHEST:
         readers = {reader for reader in tensor.consumers if reads_values(reader, tensor)}
         if len(readers) != 1 or tensor.is_output:
             return passed, None
@@ -127,6 +163,39 @@ def downstream(tensor: Tensor) -> tuple[list[Node], Node | None]:
             return passed, reader
         passed.append(reader)
         tensor = reader.y
+    return passed, None
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    """Two Reshapes with a normalisation between them."""
+
+    before: Node
+    after: Node
+    between: tuple[Node, ...]
+    """Casts, Identity and Q/DQ between the Reshapes and the normalisation."""
+
+    @property
+    def x(self) -> Tensor:
+        """What is reshaped first."""
+        return self.before.inputs[0]
+
+
+def reshaped_around(norm: Normalization) -> Reshaped | None:
+    """Find the Reshapes right before and right behind a normalisation."""
+    passed: list[Node] = []
+    before = None
+    for node in above(norm.x):
+        if node.op == "Reshape" or not passes(node):
+            before = node
+            break
+        passed.append(node)
+    between, after = downstream(norm.y)
+    if before is None or after is None or before.op != "Reshape" or after.op != "Reshape":
+        return None
+    if source_of(after.inputs[0]) is not source_of(norm.y):
+        return None
+    return Reshaped(before, after, (*passed, *between))
 
 
 def reads_values(node: Node, tensor: Tensor) -> bool:
@@ -140,8 +209,10 @@ def is_parameter(tensor: Tensor, constants: Constants) -> bool:
     """Whether a tensor is a constant, or a default that the caller may override."""
     if constants.is_constant(tensor):
         return True
-    while (producer := tensor.producer) is not None and producer.op in _RELABELS:
-        tensor = producer.inputs[0]
+    for node in above(tensor):
+        if node.op not in _RELABELS:
+            break
+        tensor = node.inputs[0]
     return isinstance(tensor, Variable) and tensor.default is not None
 
 

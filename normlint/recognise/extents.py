@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from normlint.graph import FLOATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from normlint.context.constants import Constants
     from normlint.graph import Node, Tensor
@@ -23,16 +23,29 @@ Extent: TypeAlias = "int | str | tuple[Tensor, int] | None"
 _SAME = frozenset(("Identity", "Dropout", "Cast", "CastLike"))
 _SAME_VALUES = frozenset(("Unsqueeze", "Squeeze", "Cast", "Identity", "Reshape"))
 _DEEPEST = 16
+_FARTHEST = 64
+"""Nodes to look back along a chain: files may hold cycles."""
 
 
 def source_of(tensor: Tensor) -> Tensor:
     """Walk back through what changes no value: Identity, float Casts, Q/DQ pairs."""
-    while (producer := tensor.producer) is not None:
-        before = producer.input(0)
-        if before is None or not passes(producer):
+    for node in above(tensor):
+        if node.input(0) is None or not passes(node):
             break
-        tensor = before
+        tensor = node.inputs[0]
     return tensor
+
+
+def above(tensor: Tensor) -> Iterator[Node]:
+    """Give the producer of a tensor, that of its first input and so on, as far as is reasonable."""
+    for _ in range(_FARTHEST):
+        node = tensor.producer
+        if node is None:
+            return
+        yield node
+        if not node.inputs:
+            return
+        tensor = node.inputs[0]
 
 
 def passes(node: Node) -> bool:

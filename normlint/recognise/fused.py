@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from normlint.normalization import Form, Kind, Normalization
+from normlint.recognise.extents import above
 from normlint.recognise.parameter import Aligner
 
 if TYPE_CHECKING:
@@ -154,12 +155,11 @@ def statistics_of(node: Node) -> set[Node] | None:
     None where its statistics do not come from there. Only values count: extents that are taken
     from the input (Shape) are no statistics.
     """
-    roots: set[Tensor] = set()
-    source: Tensor | None = node.inputs[0]
-    while source is not None:
-        roots.add(source)
-        producer = source.producer
-        source = producer.inputs[0] if producer is not None and producer.op in _LAYOUT else None
+    roots: set[Tensor] = {node.inputs[0]}
+    for producer in above(node.inputs[0]):
+        if producer.op not in _LAYOUT:
+            break
+        roots.add(producer.inputs[0])
     found: set[Node] = set()
     for statistic in node.inputs[3:5]:
         between = _between(statistic, roots)

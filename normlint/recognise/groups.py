@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from normlint.normalization import Form, Kind, Parameter
-from normlint.recognise.channels import Channels, Step, Tail, downstream
+from normlint.recognise.channels import Channels, Reshaped, Step, Tail, reshaped_around
 from normlint.recognise.extents import brings_back, extents_of, reshaped, source_of
 from normlint.recognise.fused import quantized
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from normlint.context.constants import Constants
-    from normlint.graph import Graph, Node, Tensor
+    from normlint.graph import Graph, Node
     from normlint.normalization import Normalization
     from normlint.recognise.extents import Extent
 
@@ -32,8 +32,11 @@ def group_norms(
     constants: Constants,
     norms: list[Normalization],
 ) -> list[Normalization]:
-    """Replace the normalisations of channels in groups by one GroupNorm each, with its affine."""
-    return [_grouped(norm, constants) or norm for norm in norms]
+    """Replace the normalisations of channels in groups by one GroupNorm each, with its affine.
+
+    An InstanceNormalization without an affine of its own takes the one behind it as well.
+    """
+    return [_grouped(norm, constants) or _with_affine(norm, constants) or norm for norm in norms]
 
 
 def _grouped(norm: Normalization, constants: Constants) -> Normalization | None:
@@ -41,18 +44,37 @@ def _grouped(norm: Normalization, constants: Constants) -> Normalization | None:
         return None
     if norm.kind not in {Kind.INSTANCE, Kind.LAYER, Kind.OTHER} or norm.op_type not in _INNER:
         return None
-    before = source_of(norm.x).producer
-    between, after = downstream(norm.y)
-    if before is None or after is None or before.op != "Reshape" or after.op != "Reshape":
+    around = reshaped_around(norm)
+    if around is None:
         return None
-    x = before.inputs[0]
-    if len(after.inputs) < 2 or source_of(after.inputs[0]) is not source_of(norm.y):
+    split = _split(norm, around.before, constants)
+    if split is None or not brings_back(around.after, around.x, constants):
         return None
-    split = _split(norm, before, constants)
-    if split is None or not brings_back(after, x, constants):
+    along = Channels(constants, around.x.rank, split.channels, split.last)
+    return _fact(norm, around, split, along.affine_after(around.after.y), constants)
+
+
+def _with_affine(norm: Normalization, constants: Constants) -> Normalization | None:
+    """Read InstanceNormalization with ones and zeros, then a scale and a bias for each channel."""
+    if norm.op_type != "InstanceNormalization" or norm.x.rank is None:
         return None
-    tail = Channels(constants, x.rank, split.channels, split.last).affine_after(after.y)
-    return _fact(norm, (before, after, *between), split, tail, constants)
+    extent = norm.x.shape[1] if norm.x.shape is not None and norm.x.rank > 1 else None
+    channels = extent if isinstance(extent, int) else None
+    tail = Channels(constants, norm.x.rank, channels).affine_after(norm.y)
+    if not tail.nodes or norm.has_scale or norm.has_bias:
+        return None
+    combined = _Combined(norm, tail, _Split(1, channels), norm.x.rank)
+    return replace(
+        norm,
+        form=Form.DECOMPOSED,
+        nodes=in_order([*norm.nodes, *tail.nodes]),
+        y=tail.y,
+        scale=combined.scale(),
+        bias=combined.bias(),
+        op_type=None,
+        quantized=quantized(norm.x, tail.y),
+        steps={"normalised": norm.anchor},
+    )
 
 
 @dataclass(frozen=True)
@@ -135,21 +157,21 @@ def _varies_along(norm: Normalization, axes: set[int]) -> bool:
 
 def _fact(
     norm: Normalization,
-    around: tuple[Node, ...],
+    around: Reshaped,
     split: _Split,
     tail: Tail,
     constants: Constants,
 ) -> Normalization:
-    before, after = around[:2]
-    x = before.inputs[0]
+    x = around.x
     nodes = in_order(
         [
-            *around,
+            around.before,
+            around.after,
+            *around.between,
             *norm.nodes,
             *tail.nodes,
-            *_upstream(norm.x, before.y),
-            *of_shape(before, constants),
-            *of_shape(after, constants),
+            *of_shape(around.before, constants),
+            *of_shape(around.after, constants),
         ]
     )
     combined = _Combined(norm, tail, split, x.rank)
@@ -168,7 +190,7 @@ def _fact(
         groups=split.groups,
         dtype=x.dtype or norm.dtype,
         quantized="inside" if inside else quantized(x, tail.y),
-        steps={**norm.steps, "split": before, "join": after},
+        steps={**norm.steps, "split": around.before, "join": around.after},
         constant=constants.is_constant(x),
     )
 
@@ -176,12 +198,6 @@ def _fact(
 def in_order(nodes: Iterable[Node]) -> tuple[Node, ...]:
     """Sort nodes of one graph as they stand in it, each once."""
     return tuple(sorted(dict.fromkeys(nodes), key=lambda node: node.order))
-
-
-def _upstream(tensor: Tensor, until: Tensor) -> Iterable[Node]:
-    while tensor is not until and tensor.producer is not None:
-        yield tensor.producer
-        tensor = tensor.producer.inputs[0]
 
 
 def of_shape(node: Node, constants: Constants) -> Iterable[Node]:
