@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from normlint.context.constants import Constants
-    from normlint.graph import Graph
+    from normlint.graph import Graph, Node
     from normlint.normalization import NearNorm, Normalization
 
 
@@ -23,9 +25,22 @@ class Recognised:
 def recognise(graph: Graph, constants: Constants) -> Recognised:
     """Recognise every normalisation in a graph and its subgraphs."""
     from normlint.recognise.fused import fused_norms
+    from normlint.recognise.groups import group_norms
+    from normlint.recognise.spelled import spelled_norms
 
-    norms = fused_norms(graph, constants)
+    spelled = spelled_norms(graph, constants)
+    parts = {node for norm in spelled for node in norm.nodes}
+    fused = [norm for norm in fused_norms(graph, constants) if norm.anchor not in parts]
+    norms = group_norms(graph, constants, [*fused, *spelled])
+    norms.sort(key=_places(graph))
     return Recognised(
-        tuple(norm for norm in norms if not constants.is_constant(norm.x)),
-        tuple(norm for norm in norms if constants.is_constant(norm.x)),
+        tuple(norm for norm in norms if not norm.constant),
+        tuple(norm for norm in norms if norm.constant),
     )
+
+
+def _places(graph: Graph) -> Callable[[Normalization], int]:
+    """Give a key that sorts normalisations as their nodes stand, outer graphs first."""
+    nodes = (node for scope in graph.scopes() for node in scope.nodes)
+    place: dict[Node, int] = {node: position for position, node in enumerate(nodes)}
+    return lambda norm: place[norm.anchor]

@@ -1,0 +1,120 @@
+"""Scale and bias of a spelled-out normalisation: polynomials in constants, aligned to the axes of x."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from normlint.algebra import ONE, Count, Leaf
+from normlint.normalization import Parameter
+
+if TYPE_CHECKING:
+    from normlint.algebra import Polynomial
+    from normlint.context.constants import Constants
+    from normlint.graph import Shape
+    from normlint.recognise.reading import Reading
+
+    Array = np.ndarray[Any, Any]
+
+_CLOSE = 1e-6
+
+
+def parameter(reading: Reading, polynomial: Polynomial, neutral: float) -> Parameter | None:
+    """Make a parameter; None where it is the same as none."""
+    if _is_number(polynomial, neutral):
+        return None
+    generators = reading.algebra.generators
+    leaves = {
+        number: generator
+        for monomial in polynomial
+        for number, _ in monomial
+        if isinstance(generator := generators[number], Leaf)
+    }
+    counted = any(
+        isinstance(generators[number], Count) for monomial in polynomial for number, _ in monomial
+    )
+    varying = {axis for leaf in leaves.values() for axis in leaf.axes}
+    shape = reading.layout.shape
+    aligned = tuple(
+        _extent(shape, axis, leaves) if axis in varying else 1 for axis in range(len(shape))
+    )
+    known = tuple(extent for extent in aligned if isinstance(extent, int))
+    static = known if len(known) == len(aligned) else None
+    constant = not counted and all(leaf.constant for leaf in leaves.values())
+    alone = _alone(polynomial, leaves)
+    return Parameter(
+        static,
+        tuple(dict.fromkeys(leaf.tensor for leaf in leaves.values())),
+        _Values(reading.constants, dict(polynomial), leaves, static, shape) if constant else None,
+        None if alone is None else alone.tensor,
+    )
+
+
+def _is_number(polynomial: Polynomial, number: float) -> bool:
+    if not polynomial:
+        return number == 0
+    return list(polynomial) == [ONE] and abs(polynomial[ONE] - number) <= _CLOSE
+
+
+def _alone(polynomial: Polynomial, leaves: dict[int, Leaf]) -> Leaf | None:
+    """Give the leaf that the polynomial is, unchanged."""
+    if len(polynomial) != 1 or len(leaves) != 1:
+        return None
+    ((monomial, coefficient),) = polynomial.items()
+    ((number, leaf),) = leaves.items()
+    if monomial != ((number, 1),) or coefficient != 1 or list(leaf.axes) != sorted(leaf.axes):
+        return None
+    return leaf
+
+
+def _extent(shape: Shape, axis: int, leaves: dict[int, Leaf]) -> int | str | None:
+    """Give the extent of a parameter along an axis of x, whose own may be symbolic."""
+    if isinstance(shape[axis], int):
+        return shape[axis]
+    for leaf in leaves.values():
+        for entry, extent in zip(leaf.dims, leaf.tensor.shape or (), strict=False):
+            if entry == (axis,):
+                return extent
+    return None
+
+
+@dataclass(frozen=True)
+class _Values:
+    constants: Constants
+    polynomial: Polynomial
+    leaves: dict[int, Leaf]
+    aligned: tuple[int, ...] | None
+    shape: Shape
+
+    def __call__(self) -> Array:
+        arrays = {number: self._array(leaf) for number, leaf in self.leaves.items()}
+        total: Array = np.zeros((), np.float64)
+        for monomial, coefficient in self.polynomial.items():
+            term: Array = np.asarray(coefficient, np.float64)
+            for number, exponent in monomial:
+                term = term * arrays[number] ** exponent
+            total = total + term
+        return total if self.aligned is None else np.broadcast_to(total, self.aligned)
+
+    def _array(self, leaf: Leaf) -> Array:
+        """Give the values of a leaf in float64, its axes in the order and number of those of x."""
+        values = self.constants.values(leaf.tensor).astype(np.float64)
+        spread = [
+            extent
+            for entry, full in zip(leaf.dims, values.shape, strict=True)
+            for extent in self._split(entry, full)
+        ]
+        axes = [axis for entry in leaf.dims for axis in entry]
+        order = np.argsort(axes)
+        flat = values.reshape(spread).transpose(order)
+        full = [1] * len(self.shape)
+        for axis, position in zip(sorted(axes), order, strict=True):
+            full[axis] = spread[position]
+        return flat.reshape(full)
+
+    def _split(self, entry: tuple[int, ...], extent: int) -> list[int]:
+        if len(entry) <= 1:
+            return [extent] if entry else []
+        return [int(own) for axis in entry if isinstance(own := self.shape[axis], int)]

@@ -1,0 +1,90 @@
+"""Which kind of normalisation it is: by the axes of its statistics and those its scale runs along."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+from typing import TYPE_CHECKING
+
+from normlint.algebra import Count
+from normlint.normalization import Kind
+
+if TYPE_CHECKING:
+    from normlint.algebra import Algebra, Axes
+    from normlint.graph import Shape
+    from normlint.recognise.likeness import Like
+
+_CLOSE = 1e-5
+
+
+def kind_of(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> Kind | None:
+    """Give the kind of a normalisation over some axes of x.
+
+    None where scale and bias run along axes on which no normalisation of that kind has them: the
+    normalisation ended before they came in.
+    """
+    if not like.centred:
+        return _uncentred(like, axes, shape, algebra)
+    if like.clipped:
+        return Kind.OTHER if _fits(like, axes, shape) else None
+    return _centred(like, axes, len(shape))
+
+
+def _centred(like: Like, axes: Axes, rank: int) -> Kind | None:
+    varying = like.varying
+    rest = frozenset(range(rank)) - axes
+    channel = len(varying) == 1 and varying <= rest | axes
+    if rank >= 2 and 0 in axes and len(rest) == 1 and varying <= rest:
+        return Kind.BATCH
+    if rank >= 3 and axes == frozenset(range(2, rank)):
+        if varying == {1} or (rank >= 4 and not varying):
+            return Kind.INSTANCE
+    if rank >= 3 and axes == frozenset(range(1, rank - 1)) and varying == {rank - 1} and rank > 3:
+        return Kind.INSTANCE
+    if rank >= 3 and axes == frozenset(range(1, rank)) and channel and varying == {1}:
+        return Kind.GROUP
+    if varying <= axes and (_is_trailing(axes, rank) or len(axes) == 1):
+        return Kind.LAYER
+    return Kind.OTHER if not varying else None
+
+
+def _uncentred(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> Kind | None:
+    if not _fits(like, axes, shape):
+        return None
+    if like.clipped or _is_unit(like, axes, shape, algebra):
+        return Kind.L2
+    rank = len(shape)
+    spatial = rank >= 4 and axes in {frozenset(range(2, rank)), frozenset(range(1, rank - 1))}
+    if spatial and not (like.varying and like.varying <= axes):
+        return Kind.OTHER
+    if like.varying <= axes and (_is_trailing(axes, rank) or len(axes) == 1):
+        return Kind.RMS
+    return Kind.OTHER
+
+
+def _fits(like: Like, axes: Axes, shape: Shape) -> bool:
+    """Whether scale and bias run along the normalised axes, or along one axis of channels."""
+    if like.varying <= axes:
+        return True
+    return len(shape) >= 3 and like.varying in ({1}, {len(shape) - 1}) and axes != {1}
+
+
+def _is_unit(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> bool:
+    """Whether the result has length 1: divided by the root of the sum, not of the mean, of squares."""
+    if like.varying or like.bias or len(like.scale) != 1:
+        return False
+    ((monomial, factor),) = like.scale.items()
+    counted = set()
+    for number, exponent in monomial:
+        generator = algebra.generators[number]
+        if not isinstance(generator, Count) or exponent != -0.5:
+            return False
+        counted.add(generator.axis)
+    extents = [shape[axis] for axis in axes if axis not in counted]
+    known = [extent for extent in extents if isinstance(extent, int)]
+    if len(known) != len(extents):
+        return False
+    return abs(factor * sqrt(prod(known)) - 1) <= _CLOSE
+
+
+def _is_trailing(axes: Axes, rank: int) -> bool:
+    return axes == frozenset(range(rank - len(axes), rank))

@@ -1,0 +1,130 @@
+"""Reading arithmetic downstream of one tensor x: each tensor gets its normal form."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from normlint.algebra import ONE, Algebra, Leaf, Root, X
+from normlint.recognise.layout import Clash, Layout
+
+if TYPE_CHECKING:
+    from normlint.algebra import Dims, Polynomial
+    from normlint.context.constants import Constants
+    from normlint.graph import Graph, Node, Shape, Tensor
+
+DEEPEST = 48
+"""Nodes in a row that are read; a normalisation is never as long."""
+MOST_VALUES = 2000
+
+
+@dataclass(slots=True)
+class Value:
+    """What a tensor holds, in terms of x."""
+
+    polynomial: Polynomial
+    dims: Dims
+    flaw: str | None = None
+    """What keeps it from being exactly this: it only looks like it."""
+    depth: int = 0
+
+
+class Scope:
+    """A graph with the places of its nodes, and the numbers that were read already."""
+
+    def __init__(self, graph: Graph, constants: Constants) -> None:
+        self.graph = graph
+        self.constants = constants
+        self.place = {node: place for place, node in enumerate(graph.nodes)}
+        self._numbers: dict[Tensor, float | None] = {}
+
+    def number(self, tensor: Tensor) -> float | None:
+        """Give the value of a constant of one element."""
+        if tensor not in self._numbers:
+            self._numbers[tensor] = self.constants.scalar(tensor)
+        return self._numbers[tensor]
+
+
+class Reading:
+    """The values downstream of one tensor, in its graph."""
+
+    def __init__(self, scope: Scope, x: Tensor, shape: Shape, kept: frozenset[int]) -> None:
+        self.scope = scope
+        self.constants = scope.constants
+        self.x = x
+        self.layout = Layout(shape, kept)
+        self.algebra = Algebra(shape)
+        self.values: dict[Tensor, Value] = {x: Value({((X, 1),): 1.0}, self.layout.dims)}
+        self.raw_axes: dict[frozenset[int], frozenset[int]] = {}
+        """For the axes that a mean runs over, the same with those of extent 1."""
+        self._read()
+
+    def _read(self) -> None:
+        from normlint.recognise.operators import READERS
+
+        place = self.scope.place
+        pending: list[tuple[int, Node]] = []
+        seen: set[Node] = set()
+        self._enter(self.x, pending, seen)
+        while pending and len(seen) < MOST_VALUES:
+            _, node = heapq.heappop(pending)
+            reader = READERS.get(node.op)
+            if reader is None or not node.outputs:
+                continue
+            try:
+                value = reader(self, node)
+            except Clash:
+                continue
+            if value is None or value.depth > DEEPEST or not value.polynomial:
+                continue
+            self.values[node.outputs[0]] = value
+            self._enter(node.outputs[0], pending, seen)
+        del place
+
+    def _enter(self, tensor: Tensor, pending: list[tuple[int, Node]], seen: set[Node]) -> None:
+        place = self.scope.place
+        for node in tensor.outputs:
+            if node not in seen and node in place:
+                seen.add(node)
+                heapq.heappush(pending, (place[node], node))
+
+    def has_x(self, polynomial: Polynomial) -> bool:
+        """Whether x itself occurs in it, not only its statistics."""
+        return any(monomial and monomial[0][0] == X for monomial in polynomial)
+
+    def is_plain(self, polynomial: Polynomial) -> bool:
+        """Whether it is a polynomial in statistics, without x and without a root."""
+        generators = self.algebra.generators
+        return not any(
+            number == X or isinstance(generators[number], Root)
+            for monomial in polynomial
+            for number, _ in monomial
+        )
+
+    def constant(self, tensor: Tensor, beside: Value) -> tuple[Polynomial, Dims] | None:
+        """Give a constant that meets a value: a number where it is one, else a symbol."""
+        shape = tensor.shape
+        if shape is None or not all(isinstance(extent, int) for extent in shape):
+            values = self.constants.known(tensor)
+            if values is None:
+                return None
+            shape = values.shape
+        if all(extent == 1 for extent in shape):
+            number = self.scope.number(tensor)
+            if number is None:
+                return None
+            return ({ONE: number} if number else {}), ((),) * len(shape)
+        dims = self.layout.place(shape, beside.dims)
+        if self.is_plain(beside.polynomial):
+            number = self.constants.uniform(tensor)
+            if number is not None:
+                return ({ONE: number} if number else {}), dims
+        return self.algebra.symbol(Leaf(tensor, dims, constant=True)), dims
+
+    def dynamic(self, tensor: Tensor, beside: Value) -> tuple[Polynomial, Dims] | None:
+        """Give a tensor that x has no part in and that is not known before the model runs."""
+        if tensor.shape is None or not tensor.name:
+            return None
+        dims = self.layout.place(tensor.shape, beside.dims)
+        return self.algebra.symbol(Leaf(tensor, dims, constant=False)), dims
