@@ -45,6 +45,8 @@ class Target:
     """What it is called in reports: the path as given, with forward slashes."""
     path: Path | None
     """Where it lies; None for standard input."""
+    inside: str = "stdin.onnx"
+    """Its path within the folder that was named, which it keeps in `--output-dir`."""
 
 
 def discover(
@@ -83,21 +85,23 @@ def _expand(argument: str, config_of: Callable[[Path], Config]) -> Iterator[tupl
         return
     path = Path(argument)
     if path.is_dir():
-        yield from ((_target(file), False) for file in _search(path, config_of))
+        yield from ((_target(file, path), False) for file in _search(path, config_of))
     elif os.path.lexists(path) and path.exists():
         yield _target(path), True
     elif matched := sorted(glob.glob(argument, recursive=True)):  # noqa: PTH207 - keeps `./`
         for match in matched:
             if Path(match).is_dir():
-                yield from ((_target(file), False) for file in _search(Path(match), config_of))
+                folder = Path(match)
+                yield from ((_target(file, folder), False) for file in _search(folder, config_of))
             elif match.endswith(SUFFIX):
                 yield _target(Path(match)), True
     else:
         raise UsageError(_missing(path, argument))
 
 
-def _target(path: Path) -> Target:
-    return Target(path.as_posix(), path)
+def _target(path: Path, folder: Path | None = None) -> Target:
+    inside = path.name if folder is None else path.relative_to(folder).as_posix()
+    return Target(path.as_posix(), path, inside)
 
 
 def _missing(path: Path, argument: str) -> str:

@@ -177,6 +177,10 @@ class Diagnostic:
         return replace(self, rewrite=None, not_fixed=reason)
 
 
+ExampleText: TypeAlias = "str | tuple[str, dict[str, Any]]"
+"""A graph in ONNX text, or with fields of `Settings` under which a rule is to see it."""
+
+
 class Rule:
     """A rule: a subclass in a file of its own, named as the rule is (with underscores).
 
@@ -189,9 +193,9 @@ class Rule:
     applicability: ClassVar[Applicability | None] = None
     """The applicability of its repair, None where it has none (for tables; a Rewrite bears its own)."""
     preview: ClassVar[bool] = False
-    bad: ClassVar[tuple[str, ...]] = ()
+    bad: ClassVar[tuple[ExampleText, ...]] = ()
     """Graphs in ONNX text that it reports once, and repairs where it can; see `testing`."""
-    good: ClassVar[tuple[str, ...]] = ()
+    good: ClassVar[tuple[ExampleText, ...]] = ()
     """Graphs in ONNX text about which it is silent."""
 
     @property

@@ -75,15 +75,15 @@ def plan(target: Target, config: Config, rules: Sequence[Rule], options: dict[st
 
 
 def check_all(
-    jobs: Sequence[Job], workers: str, done: Callable[[str], None]
+    jobs: Sequence[Job], workers: str, done: Callable[[], None]
 ) -> tuple[ModelReport, ...]:
     """Check models, in processes of their own where it pays; reports come in the order of jobs.
 
-    `workers` is a number or `auto`; `done` is told the name of each model when it is finished.
+    `workers` is a number or `auto`; `done` is called when a model is finished.
     """
     reports = []
-    for job, report in zip(jobs, _reports(jobs, _count(workers, len(jobs))), strict=True):
-        done(job.target.name)
+    for report in _reports(jobs, _count(workers, len(jobs))):
+        done()
         reports.append(report)
     return tuple(reports)
 

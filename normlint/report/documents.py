@@ -47,10 +47,12 @@ def dumps(document: object, indent: int | None = None) -> str:
 def plain(value: Any) -> Any:
     """Give a value in types that JSON has; numbers that JSON has not become text."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
-    if isinstance(value, bool | int | str | None):
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, bool | int | None):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)

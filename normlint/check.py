@@ -1,0 +1,139 @@
+"""The main job: check models, repair them where that is wanted, and report."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normlint.discover import STDIN, discover
+from normlint.outputs import parse_outputs, write_outputs
+from normlint.plugins import load_rules
+from normlint.report import stream
+from normlint.report.progress import Progress
+from normlint.report.view import View
+from normlint.results import Report
+from normlint.run import check_all, plan
+from normlint.stale import with_stale_ignores
+from normlint.usage import UsageError
+from normlint.verdict import Gate, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from normlint.config import Config, Resolver
+    from normlint.discover import Target
+    from normlint.run import Job
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked of a check besides the configuration."""
+
+    apply: bool = False
+    diff: bool = False
+    output: Path | None = None
+    output_dir: Path | None = None
+    backup: bool = False
+    inputs: Path | None = None
+    explain_misses: bool = False
+    baseline: bool = True
+    allow_empty: bool = False
+    statistics: bool = False
+    exit_non_zero_on_fix: bool = False
+    show_files: bool = False
+    show_settings: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    progress: bool = True
+    color: str = "auto"
+    max_model_size: int | None = field(default=None)
+
+
+def check(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> int:
+    """Run `normlint check` and give its exit code. Raises `UsageError`, `PackError`."""
+    paths = paths or (".",)
+    config = resolver.for_folder(first_folder(paths))
+    outputs = parse_outputs(config.output_format)
+    targets = discover(paths, resolver.for_folder, allow_empty=wishes.allow_empty)
+    if wishes.show_files:
+        stream.emit("".join(f"{target.name}\n" for target in targets))
+        return 0
+    if wishes.show_settings:
+        from normlint.report.settings import settings_text
+
+        stream.emit(settings_text(_config_of(targets[0], resolver) if targets else config))
+        return 0
+    jobs = _jobs(targets, resolver, wishes)
+    with Progress(len(jobs), wanted=wishes.progress and not wishes.quiet) as progress:
+        models = check_all(jobs, config.jobs, progress.done)
+    rules = load_rules()
+    report = Report(with_stale_ignores(jobs, models, rules))
+    gate = Gate(config.fail_on, wishes.diff, wishes.exit_non_zero_on_fix)
+    verdict = judge(report, gate)
+    view = View(
+        verdict=verdict,
+        rules=rules,
+        diff=wishes.diff,
+        statistics=wishes.statistics,
+        unsafe=config.unsafe_fixes,
+        quiet=wishes.quiet,
+        verbose=wishes.verbose,
+    )
+    write_outputs(replace(report, exit_code=verdict.code), view, outputs, wishes.color)
+    return verdict.code
+
+
+def first_folder(paths: Sequence[str]) -> Path:
+    """Give the folder whose configuration holds for the run as a whole."""
+    first = Path(paths[0])
+    if paths[0] == STDIN:
+        return Path()
+    return first if first.is_dir() else first.parent
+
+
+def _config_of(target: Target, resolver: Resolver) -> Config:
+    return resolver.for_folder(Path() if target.path is None else target.path.parent)
+
+
+def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list[Job]:
+    outputs = _destinations(targets, wishes)
+    rules = load_rules()
+    jobs = []
+    for target, output in zip(targets, outputs, strict=True):
+        options: dict[str, Any] = {
+            "apply": wishes.apply,
+            "diff": wishes.diff,
+            "output": output,
+            "backup": wishes.backup,
+            "inputs": wishes.inputs,
+            "max_model_size": wishes.max_model_size,
+        }
+        job = plan(target, _config_of(target, resolver), rules, options)
+        if target.path is None:
+            job = replace(job, data=sys.stdin.buffer.read())
+        jobs.append(job)
+    return jobs
+
+
+def _destinations(targets: Sequence[Target], wishes: Wishes) -> list[Path | None]:
+    """Say where each repaired model goes; None for where it came from."""
+    if (wishes.output or wishes.output_dir) and not wishes.apply:
+        raise UsageError("--output and --output-dir say where --apply writes; add --apply")
+    if wishes.output is not None and wishes.output_dir is not None:
+        raise UsageError("--output and --output-dir exclude each other")
+    if wishes.output is not None and len(targets) > 1:
+        raise UsageError(f"--output names one file for {len(targets)} models; use --output-dir DIR")
+    from_stdin = any(target.path is None for target in targets)
+    if from_stdin and wishes.apply and not (wishes.output or wishes.output_dir or wishes.diff):
+        raise UsageError("a model from standard input needs --output FILE with --apply")
+    if wishes.output_dir is None:
+        return [wishes.output] * len(targets)
+    destinations = [wishes.output_dir / target.inside for target in targets]
+    taken: set[Path] = set()
+    for destination in destinations:
+        if destination in taken:
+            raise UsageError(f"two models would be written to {destination}")
+        taken.add(destination)
+    return list(destinations)

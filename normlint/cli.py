@@ -1,0 +1,449 @@
+"""The command line: what each flag is, and the only place that exits."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from normlint import __version__
+from normlint.plugins import PackError
+from normlint.report import stream
+from normlint.usage import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from normlint.config import Resolver
+
+USAGE, BUG, INTERRUPTED = 2, 3, 130
+_EPILOG = (
+    "Exit codes: 0 nothing at or above --fail-on remains; 1 something does, a model could not be "
+    "read, --diff would change something or a verification failed; 2 usage or configuration; "
+    "3 a bug in normlint."
+)
+
+app = typer.Typer(
+    name="normlint",
+    help="Find and repair problems with the normalisation layers of ONNX models.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+
+class FailOn(StrEnum):
+    """Severities that may fail a run."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    NEVER = "never"
+
+
+class Verify(StrEnum):
+    """How repairs are proved."""
+
+    REGION = "region"
+    MODEL = "model"
+    NONE = "none"
+
+
+class IntentChoice(StrEnum):
+    """What a model is for."""
+
+    INFER = "infer"
+    TRAIN = "train"
+
+
+class Color(StrEnum):
+    """When to use colours."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class RulesFormat(StrEnum):
+    """Formats of the table of rules."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+class NormsFormat(StrEnum):
+    """Formats of the list of normalisations."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PATHS]...",
+        help="Models, folders, globs, or - for standard input. [default: the current folder]",
+        show_default=False,
+    ),
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Findings only, no summary.")]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Evidence too, and tracebacks of bugs.")
+]
+ColorOption = Annotated[Color, typer.Option(help="Colours on standard output.")]
+NoProgress = Annotated[
+    bool,
+    typer.Option("--no-progress", envvar="NORMLINT_NO_PROGRESS", help="No progress on a terminal."),
+]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        metavar="FILE|KEY=VALUE",
+        envvar="NORMLINT_CONFIG",
+        help="A configuration file to use, or one setting as a configuration file has it.",
+    ),
+]
+Isolated = Annotated[bool, typer.Option("--isolated", help="Ignore all configuration files.")]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GLOBS", help="Pass over these when a folder is searched."),
+]
+AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Nothing to check is no mistake.")]
+
+
+def run() -> None:
+    """Run the command line and exit."""
+    try:
+        app(prog_name="normlint")
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a bug gets exit code 3
+        sys.exit(_bug(error))
+
+
+def _bug(error: BaseException) -> int:
+    if _wants_traceback():
+        import traceback
+
+        stream.say("".join(traceback.format_exception(error)).rstrip())
+    stream.say(f"normlint: internal error: {type(error).__name__}: {error}")
+    stream.say("This is a bug in normlint. Run it again with -v for a traceback, and report it.")
+    return BUG
+
+
+def _wants_traceback() -> bool:
+    return bool({"-v", "--verbose"} & set(sys.argv)) or bool(os.environ.get("NORMLINT_TRACEBACK"))
+
+
+def _exit(job: Callable[[], int]) -> None:
+    """Do a job and exit with its code."""
+    try:
+        code = job()
+    except (UsageError, PackError) as error:
+        stream.say(f"normlint: {error}")
+        code = USAGE
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    raise typer.Exit(code)
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    *,
+    version: Annotated[
+        bool, typer.Option("-V", "--version", help="Show the version and exit.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Versions of what it stands on, too.")
+    ] = False,
+) -> None:
+    """Find and repair problems with the normalisation layers of ONNX models."""
+    if version:
+        from normlint.report.versions import versions_text
+
+        stream.emit(versions_text() if verbose else f"normlint {__version__}\n")
+        raise typer.Exit
+
+
+@app.command(epilog=_EPILOG)
+def check(
+    *,
+    paths: Paths = None,
+    select: Annotated[
+        list[str] | None, typer.Option(metavar="RULES", help="Run these rules only.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="RULES", help="Do not run these rules.")
+    ] = None,
+    extend_select: Annotated[
+        list[str] | None, typer.Option(metavar="RULES", help="Run these rules besides.")
+    ] = None,
+    preview: Annotated[
+        bool | None, typer.Option("--preview/--no-preview", help="Run rules in preview too.")
+    ] = None,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option(help="The least severity that fails. [default: warning]", show_default=False),
+    ] = None,
+    exit_zero: Annotated[
+        bool, typer.Option("--exit-zero", help="The same as --fail-on never.")
+    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", "--fix", help="Make the safe repairs.")] = False,
+    unsafe_fixes: Annotated[
+        bool | None,
+        typer.Option(
+            "--unsafe-fixes/--no-unsafe-fixes",
+            help="Repairs too that change the function or need a judgement.",
+        ),
+    ] = None,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Write nothing, show what --apply would change.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the repaired model here.")
+    ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option(help="Write the repaired models into this folder.")
+    ] = None,
+    backup: Annotated[
+        bool, typer.Option("--backup", help="Keep the old model beside the repaired one.")
+    ] = False,
+    verify: Annotated[
+        Verify | None,
+        typer.Option(help="How repairs are proved. [default: region]", show_default=False),
+    ] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(help="Your own inputs (npz) for --verify model.")
+    ] = None,
+    target_opset: Annotated[
+        int | None, typer.Option(min=1, help="Let repairs raise the opset up to this one.")
+    ] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUNTIMES", help="Runtimes that the model is for."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Calibration inputs (npz), for rules that want evidence.")
+    ] = None,
+    intent: Annotated[
+        IntentChoice | None,
+        typer.Option(help="What the model is for. [default: infer]", show_default=False),
+    ] = None,
+    output_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FMT[=FILE]",
+            envvar="NORMLINT_OUTPUT_FORMAT",
+            help="full, concise, grouped, json, jsonl, sarif, github, gitlab, junit, markdown or "
+            "html; repeatable, all but one into files. [default: full]",
+        ),
+    ] = None,
+    statistics: Annotated[
+        bool, typer.Option("--statistics", help="Count the findings of each rule.")
+    ] = False,
+    explain_misses: Annotated[
+        bool, typer.Option("--explain-misses", help="Say why near-misses were not recognised.")
+    ] = False,
+    baseline: Annotated[
+        Path | None, typer.Option(help="A file of known findings, which do not count.")
+    ] = None,
+    no_baseline: Annotated[
+        bool, typer.Option("--no-baseline", help="Count the known findings too.")
+    ] = False,
+    no_model_ignores: Annotated[
+        bool, typer.Option("--no-model-ignores", help="Distrust ignores that a model carries.")
+    ] = False,
+    exclude: Exclude = None,
+    force_exclude: Annotated[
+        bool | None,
+        typer.Option("--force-exclude", help="Pass over excluded models that are named, too."),
+    ] = None,
+    allow_empty: AllowEmpty = False,
+    jobs: Annotated[
+        str | None,
+        typer.Option(metavar="N|auto", help="Processes side by side. [default: auto]"),
+    ] = None,
+    exit_non_zero_on_fix: Annotated[
+        bool, typer.Option("--exit-non-zero-on-fix", help="A repair fails the run.")
+    ] = False,
+    show_files: Annotated[
+        bool, typer.Option("--show-files", help="List what would be checked and exit.")
+    ] = False,
+    show_settings: Annotated[
+        bool, typer.Option("--show-settings", help="Show the settings that hold and exit.")
+    ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    color: ColorOption = Color.AUTO,
+    no_progress: NoProgress = False,
+    config: ConfigOption = None,
+    isolated: Isolated = False,
+) -> None:
+    """Find problems with normalisation layers; with --apply repair them."""
+
+    def job() -> int:
+        from normlint.check import Wishes
+        from normlint.check import check as check_models
+
+        over: dict[str, Any] = {
+            "select": _split(select),
+            "ignore": _split(ignore),
+            "extend_select": _split(extend_select),
+            "preview": preview,
+            "fail_on": FailOn.NEVER.value if exit_zero else fail_on and fail_on.value,
+            "unsafe_fixes": unsafe_fixes,
+            "verify": verify and verify.value,
+            "target_opset": target_opset,
+            "targets": _targets(targets),
+            "data": data,
+            "intent": _intent(intent),
+            "output_format": output_format and tuple(output_format),
+            "baseline": baseline and str(baseline),
+            "allow_model_ignores": False if no_model_ignores else None,
+            "exclude": _split(exclude),
+            "force_exclude": force_exclude,
+            "jobs": _jobs(jobs),
+        }
+        wishes = Wishes(
+            apply=apply,
+            diff=diff,
+            output=output,
+            output_dir=output_dir,
+            backup=backup,
+            inputs=inputs,
+            explain_misses=explain_misses,
+            baseline=not no_baseline,
+            allow_empty=allow_empty,
+            statistics=statistics,
+            exit_non_zero_on_fix=exit_non_zero_on_fix,
+            show_files=show_files,
+            show_settings=show_settings,
+            quiet=quiet,
+            verbose=verbose,
+            progress=not no_progress,
+            color=color.value,
+        )
+        return check_models(paths or [], _resolver(over, config, isolated=isolated), wishes)
+
+    _exit(job)
+
+
+@app.command()
+def norms(
+    *,
+    paths: Paths = None,
+    output_format: Annotated[NormsFormat, typer.Option(help="Format.")] = NormsFormat.TEXT,
+    exclude: Exclude = None,
+    allow_empty: AllowEmpty = False,
+    verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
+    color: ColorOption = Color.AUTO,
+    config: ConfigOption = None,
+    isolated: Isolated = False,
+) -> None:
+    """List every normalisation in models: what it is, where it stands, how it is computed."""
+
+    def job() -> int:
+        from normlint.listing import list_norms
+
+        resolver = _resolver({"exclude": _split(exclude)}, config, isolated=isolated)
+        return list_norms(
+            paths or ["."],
+            resolver,
+            as_json=output_format is NormsFormat.JSON,
+            allow_empty=allow_empty,
+            color=color.value,
+        )
+
+    _exit(job)
+
+
+@app.command()
+def explain(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule's code or name.")],
+    *,
+    verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
+) -> None:
+    """Show a rule's page: what it complains of, why, an example before and after."""
+
+    def job() -> int:
+        from normlint.report.rules import page, rule_named
+
+        stream.emit(page(rule_named(rule)))
+        return 0
+
+    _exit(job)
+
+
+@app.command()
+def rules(
+    *,
+    output_format: Annotated[
+        RulesFormat, typer.Option("--format", "--output-format", help="Format.")
+    ] = RulesFormat.TEXT,
+    verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
+) -> None:
+    """List the rules."""
+
+    def job() -> int:
+        from normlint.plugins import load_rules
+        from normlint.report.rules import table
+
+        stream.emit(table(load_rules(), output_format.value))
+        return 0
+
+    _exit(job)
+
+
+def _split(texts: list[str] | None) -> tuple[str, ...] | None:
+    """Give the parts of comma lists."""
+    if not texts:
+        return None
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def _targets(texts: list[str] | None) -> frozenset[str] | None:
+    from normlint.config.config import CHOICES
+    from normlint.config.tables import require_choice
+
+    targets = _split(texts)
+    if targets is None:
+        return None
+    for target in targets:
+        require_choice(target, CHOICES["targets"], "--targets")
+    return frozenset(targets)
+
+
+def _intent(choice: IntentChoice | None) -> Any:
+    from normlint.context.settings import Intent
+
+    return None if choice is None else Intent(choice.value)
+
+
+def _jobs(text: str | None) -> str | None:
+    if text is not None and text != "auto" and not (text.isdecimal() and int(text) > 0):
+        raise UsageError(f"--jobs is a number of processes or auto, not {text!r}")
+    return text
+
+
+def _resolver(over: dict[str, Any], config: list[str] | None, *, isolated: bool) -> Resolver:
+    from normlint.config import Resolver, inline
+
+    values: dict[str, Any] = {}
+    file: Path | None = None
+    for text in config or ():
+        setting = inline(text)
+        if setting is not None:
+            values |= setting
+            continue
+        if file is not None:
+            raise UsageError(f"--config names two files, {file} and {text}")
+        file = Path(text)
+        if not file.is_file():
+            raise UsageError(f"--config {text} does not exist")
+    values |= {name: value for name, value in over.items() if value is not None}
+    return Resolver(values, file=file, isolated=isolated)

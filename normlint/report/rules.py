@@ -1,0 +1,102 @@
+"""Rules as a table and as pages."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from normlint.plugins import load_rules
+from normlint.report.documents import dumps
+from normlint.usage import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from normlint.rule import Rule
+
+SCHEMA = "normlint/rules/1"
+
+
+def rule_named(word: str) -> Rule:
+    """Give the rule with this code or name. Raises `UsageError`."""
+    rules = load_rules()
+    for rule in rules:
+        if word.upper() == rule.code or word.casefold() == rule.name:
+            return rule
+    known = [name for rule in rules for name in (rule.code, rule.name)]
+    raise UsageError(f"unknown rule {word!r}{did_you_mean(word, known)}")
+
+
+def document(rule: Rule) -> str:
+    """Give a rule's docstring as Markdown."""
+    return inspect.cleandoc(type(rule).__doc__ or "")
+
+
+def complaint(rule: Rule) -> str:
+    """Give the first line of a rule's page."""
+    return document(rule).partition("\n")[0]
+
+
+def repair(rule: Rule) -> str:
+    """Give the applicability of a rule's repair, or a dash."""
+    return rule.applicability.value if rule.applicability is not None else "–"
+
+
+def page(rule: Rule) -> str:
+    """Render a rule's page: its docstring, and its first example before and after."""
+    first, _, rest = document(rule).partition("\n")
+    facts = [f"severity: {rule.severity.value}", f"repair: {repair(rule)}"]
+    if rule.preview:
+        facts.append("in preview: runs with --preview or when named")
+    parts = [f"{rule.code} {rule.name}", ", ".join(facts), "", first, rest.rstrip()]
+    if rule.bad:
+        parts += ["", *_example(rule)]
+    parts += ["", f"To ignore it: --ignore {rule.code}, or `ignore` in normlint.toml."]
+    return "".join(f"{part}\n" for part in parts)
+
+
+def _example(rule: Rule) -> list[str]:
+    from normlint.testing import examples, repaired_text
+
+    example = examples(rule)[0]
+    lines = ["## Reported, for example", "", inspect.cleandoc(example.text)]
+    if rule.applicability is not None:
+        after = repaired_text(example)
+        if after:
+            lines += ["", "## Repaired", "", after]
+    return lines
+
+
+def table(rules: Sequence[Rule], form: str) -> str:
+    """Render the table of rules as text, json or markdown."""
+    if form == "json":
+        return dumps({"schema": SCHEMA, "rules": [_entry(rule) for rule in rules]}, indent=1)
+    rows = [_row(rule) for rule in rules]
+    if form == "markdown":
+        head = ["| code | name | severity | repair | says |", "|---|---|---|---|---|"]
+        cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+        return "".join(f"{line}\n" for line in [*head, *(f"| {' | '.join(c)} |" for c in cells)])
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+    return "".join(f"{_aligned(row, widths)}\n" for row in rows)
+
+
+def _aligned(row: list[str], widths: list[int]) -> str:
+    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+    return "  ".join([*cells, row[-1]])
+
+
+def _row(rule: Rule) -> list[str]:
+    name = f"{rule.name} (preview)" if rule.preview else rule.name
+    return [rule.code, name, rule.severity.value, repair(rule), complaint(rule)]
+
+
+def _entry(rule: Rule) -> dict[str, Any]:
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "severity": rule.severity.value,
+        "fix": None if rule.applicability is None else rule.applicability.value,
+        "preview": rule.preview,
+        "summary": complaint(rule),
+        "page": document(rule),
+    }
