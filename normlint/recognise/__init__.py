@@ -24,6 +24,7 @@ class Recognised:
 
 def recognise(graph: Graph, constants: Constants) -> Recognised:
     """Recognise every normalisation in a graph and its subgraphs."""
+    from normlint.recognise.batch import batch_norms
     from normlint.recognise.fused import fused_norms
     from normlint.recognise.groups import group_norms
     from normlint.recognise.spelled import spelled_norms
@@ -32,6 +33,7 @@ def recognise(graph: Graph, constants: Constants) -> Recognised:
     parts = {node for norm in spelled for node in norm.nodes}
     fused = [norm for norm in fused_norms(graph, constants) if norm.anchor not in parts]
     norms = group_norms(graph, constants, [*fused, *spelled])
+    norms = batch_norms(graph, constants, norms)
     norms.sort(key=_places(graph))
     return Recognised(
         tuple(norm for norm in norms if not norm.constant),

@@ -9,6 +9,7 @@ import numpy as np
 
 from normlint.algebra import ONE, Count, Leaf
 from normlint.normalization import Parameter
+from normlint.recognise.reading import is_overridable
 
 if TYPE_CHECKING:
     from normlint.algebra import Polynomial
@@ -41,8 +42,10 @@ def parameter(reading: Reading, polynomial: Polynomial, neutral: float) -> Param
         _extent(shape, axis, leaves) if axis in varying else 1 for axis in range(len(shape))
     )
     known = tuple(extent for extent in aligned if isinstance(extent, int))
-    static = known if len(known) == len(aligned) else None
-    constant = not counted and all(leaf.constant for leaf in leaves.values())
+    static = known if len(known) == len(aligned) and not reading.is_open else None
+    constant = not counted and not any(
+        is_overridable(leaf.tensor) or not leaf.constant for leaf in leaves.values()
+    )
     alone = _alone(polynomial, leaves)
     return Parameter(
         static,
@@ -80,6 +83,10 @@ def _extent(shape: Shape, axis: int, leaves: dict[int, Leaf]) -> int | str | Non
     return None
 
 
+def _leading_ones(shape: tuple[int, ...]) -> int:
+    return next((position for position, extent in enumerate(shape) if extent != 1), len(shape))
+
+
 @dataclass(frozen=True)
 class _Values:
     constants: Constants
@@ -96,7 +103,9 @@ class _Values:
             for number, exponent in monomial:
                 term = term * arrays[number] ** exponent
             total = total + term
-        return total if self.aligned is None else np.broadcast_to(total, self.aligned)
+        if self.aligned is not None:
+            return np.broadcast_to(total, self.aligned)
+        return total.reshape(total.shape[_leading_ones(total.shape) :])
 
     def _array(self, leaf: Leaf) -> Array:
         """Give the values of a leaf in float64, its axes in the order and number of those of x."""

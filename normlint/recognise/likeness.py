@@ -1,4 +1,4 @@
-"""Whether a normal form is a normalisation: scale * (x - mean) / root + bias, or the same without the mean."""
+"""Whether a normal form is a normalisation: scale * (x - mean) / root + bias, or without mean."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _is_centred(algebra: Algebra, parts: Parts, axes: Axes, tolerance: float) ->
 
 
 def take_apart(algebra: Algebra, polynomial: Polynomial) -> Parts | None:
-    """Sort the terms into multiples of x/root, of mean/root, and the rest; None where others occur."""
+    """Sort the terms into multiples of x/root, of mean/root, and the rest; None for all others."""
     of_x: Polynomial = {}
     of_mean: Polynomial = {}
     rest: Polynomial = {}
@@ -124,8 +124,8 @@ def take_apart(algebra: Algebra, polynomial: Polynomial) -> Parts | None:
 
 
 def _split(algebra: Algebra, monomial: Monomial) -> tuple[Monomial, Monomial]:
-    statistics = []
-    leaves = []
+    statistics: list[tuple[int, float]] = []
+    leaves: list[tuple[int, float]] = []
     for factor in monomial:
         is_leaf = isinstance(algebra.generators[factor[0]], Leaf | Count)
         (leaves if is_leaf else statistics).append(factor)
@@ -141,7 +141,8 @@ def read_denominator(
         return _read_clipped(algebra, generator, exponent, tolerance)
     if exponent != -HALF:
         return None
-    polynomial = generator.polynomial if isinstance(generator, Root) else {((number, 1),): 1.0}
+    alone: Polynomial = {((number, 1),): 1.0}
+    polynomial = generator.polynomial if isinstance(generator, Root) else alone
     return _read_radicand(algebra, polynomial, tolerance)
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from normlint.algebra import HALF, ONE
 from normlint.graph import FLOATS
 from normlint.recognise.layout import FREE, Clash
-from normlint.recognise.reading import Value
+from normlint.recognise.reading import Value, is_overridable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from normlint.algebra import Dims, Polynomial
+    from normlint.context.constants import Constants
     from normlint.graph import Node, Tensor
     from normlint.recognise.reading import Reading
 
@@ -93,7 +94,7 @@ def _placed(
 ) -> tuple[Polynomial, Dims] | None:
     if reading.constants.is_constant(tensor):
         return reading.constant(tensor, beside)
-    return reading.dynamic(tensor, beside) if dynamic else None
+    return reading.dynamic(tensor, beside) if dynamic or is_overridable(tensor) else None
 
 
 def _made(polynomial: Polynomial | None, dims: Dims, flaw: str | None, depth: int) -> Value | None:
@@ -249,18 +250,27 @@ def _where(reading: Reading, node: Node) -> Value | None:
     return Value(value.polynomial, dims, value.flaw, value.depth + 1)
 
 
-def axes_of(reading: Reading, node: Node, rank: int) -> tuple[int, ...] | None:
-    """Give the axes of a reduction, Squeeze or Unsqueeze, from the front; empty where none is given."""
+def axes_of(
+    node: Node, rank: int, constants: Constants, *, is_open: bool = False
+) -> tuple[int, ...] | None:
+    """Give the axes of a reduction, Squeeze or Unsqueeze from the front, empty where none is given.
+
+    None where they are not known, or with `is_open` counted from the front of an unknown rank.
+    """
     axes = node.attrs.get("axes")
     if axes is None and node.input(1) is not None:
-        axes = reading.constants.integers(node.inputs[1])
+        axes = constants.integers(node.inputs[1])
         if axes is None:
             return None
     if axes is None:
         return ()
-    if any(not -rank <= axis < rank for axis in axes):
+    if any(not -rank <= axis < rank or (axis >= 0 and is_open) for axis in axes):
         return None
     return tuple(sorted({axis % rank for axis in axes}))
+
+
+def _axes(reading: Reading, node: Node, rank: int) -> tuple[int, ...] | None:
+    return axes_of(node, rank, reading.constants, is_open=reading.is_open)
 
 
 def _reduced(
@@ -270,8 +280,10 @@ def _reduced(
     if value is None:
         return None
     rank = len(value.dims)
-    axes = axes_of(reading, node, rank)
-    if axes is None or (not axes and node.attrs.get("noop_with_empty_axes", 0)):
+    axes = _axes(reading, node, rank)
+    if axes is None or (
+        not axes and (reading.is_open or node.attrs.get("noop_with_empty_axes", 0))
+    ):
         return None
     axes = axes or tuple(range(rank))
     kept = bool(node.attrs.get("keepdims", 1))
@@ -310,15 +322,17 @@ def _over(
 
 def _pooled(reading: Reading, node: Node) -> Value | None:
     value = reading.values[node.inputs[0]]
-    if len(value.dims) < 3:
+    if len(value.dims) < 3 or reading.is_open:
         return None
     return _over(reading, value, tuple(range(2, len(value.dims))))
 
 
 def _reshape(reading: Reading, node: Node) -> Value | None:
     value = reading.values.get(node.inputs[0])
-    target = _target(reading, node, value) if value is not None else None
-    if value is None or target is None:
+    if value is None or reading.is_open:
+        return None
+    target = _target(reading, node, value)
+    if target is None:
         return None
     dims = reading.layout.reshaped(value.dims, target)
     return None if dims is None else Value(value.polynomial, dims, value.flaw, value.depth + 1)
@@ -345,6 +359,8 @@ def _target(reading: Reading, node: Node, value: Value) -> tuple[int | str | Non
 
 def _flatten(reading: Reading, node: Node) -> Value | None:
     value = reading.values[node.inputs[0]]
+    if reading.is_open:
+        return None
     axis = node.attrs.get("axis", 1)
     axis = axis + len(value.dims) if axis < 0 else axis
     dims = tuple(
@@ -358,8 +374,8 @@ def _squeeze(reading: Reading, node: Node) -> Value | None:
     value = reading.values.get(node.inputs[0])
     if value is None:
         return None
-    axes = axes_of(reading, node, len(value.dims))
-    if axes is None:
+    axes = _axes(reading, node, len(value.dims))
+    if axes is None or (not axes and reading.is_open):
         return None
     axes = axes or tuple(p for p, entry in enumerate(value.dims) if entry == FREE)
     if any(value.dims[position] for position in axes):
@@ -373,7 +389,7 @@ def _unsqueeze(reading: Reading, node: Node) -> Value | None:
     given = node.attrs.get("axes") or reading.constants.integers(node.input(1))
     if value is None or not given:
         return None
-    axes = axes_of(reading, node, len(value.dims) + len(given))
+    axes = _axes(reading, node, len(value.dims) + len(given))
     if axes is None:
         return None
     entries = list(value.dims)
@@ -385,6 +401,8 @@ def _unsqueeze(reading: Reading, node: Node) -> Value | None:
 def _transpose(reading: Reading, node: Node) -> Value | None:
     value = reading.values[node.inputs[0]]
     rank = len(value.dims)
+    if reading.is_open:
+        return None
     order = node.attrs.get("perm") or tuple(reversed(range(rank)))
     if sorted(order) != list(range(rank)):
         return None
@@ -395,7 +413,7 @@ def _transpose(reading: Reading, node: Node) -> Value | None:
 def _expand(reading: Reading, node: Node) -> Value | None:
     value = reading.values.get(node.inputs[0])
     shape = reading.constants.integers(node.input(1)) or node.outputs[0].shape
-    if value is None or shape is None:
+    if value is None or shape is None or reading.is_open:
         return None
     dims = reading.layout.broadcast(value.dims, reading.layout.place(shape, value.dims))
     return Value(value.polynomial, dims, value.flaw, value.depth + 1)
@@ -409,7 +427,7 @@ def _root_mean_square(reading: Reading, node: Node) -> Value | None:
         return None
     rank = len(value.dims)
     axis = node.attrs.get("axis", -1)
-    if not -rank <= axis < rank:
+    if not -rank <= axis < rank or (axis >= 0 and reading.is_open):
         return None
     algebra = reading.algebra
     square = _over(reading, value, tuple(range(axis % rank, rank)), power=2)

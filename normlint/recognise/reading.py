@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from normlint.algebra import ONE, Algebra, Leaf, Root, X
+from normlint.graph import Variable
 from normlint.recognise.layout import Clash, Layout
 
 if TYPE_CHECKING:
     from normlint.algebra import Dims, Polynomial
     from normlint.context.constants import Constants
-    from normlint.graph import Graph, Node, Shape, Tensor
+    from normlint.graph import Graph, Node, Tensor
 
 DEEPEST = 48
 """Nodes in a row that are read; a normalisation is never as long."""
 MOST_VALUES = 2000
+OPEN_RANK = 9
+"""Axes that a tensor of unknown rank is given, more than any has: only the last ones are spoken of."""
 
 
 @dataclass(slots=True)
@@ -49,10 +52,15 @@ class Scope:
 class Reading:
     """The values downstream of one tensor, in its graph."""
 
-    def __init__(self, scope: Scope, x: Tensor, shape: Shape, kept: frozenset[int]) -> None:
+    def __init__(self, scope: Scope, x: Tensor, kept: frozenset[int] = frozenset()) -> None:
         self.scope = scope
         self.constants = scope.constants
         self.x = x
+        shape = x.shape
+        self.is_open = shape is None
+        """Whether the rank of x is not known: axes are counted from the last one only."""
+        if shape is None:
+            shape = (None,) * OPEN_RANK
         self.layout = Layout(shape, kept)
         self.algebra = Algebra(shape)
         self.values: dict[Tensor, Value] = {x: Value({((X, 1),): 1.0}, self.layout.dims)}
@@ -63,14 +71,13 @@ class Reading:
     def _read(self) -> None:
         from normlint.recognise.operators import READERS
 
-        place = self.scope.place
         pending: list[tuple[int, Node]] = []
         seen: set[Node] = set()
         self._enter(self.x, pending, seen)
         while pending and len(seen) < MOST_VALUES:
             _, node = heapq.heappop(pending)
             reader = READERS.get(node.op)
-            if reader is None or not node.outputs:
+            if reader is None or not node.outputs or not node.is_standard:
                 continue
             try:
                 value = reader(self, node)
@@ -80,7 +87,6 @@ class Reading:
                 continue
             self.values[node.outputs[0]] = value
             self._enter(node.outputs[0], pending, seen)
-        del place
 
     def _enter(self, tensor: Tensor, pending: list[tuple[int, Node]], seen: set[Node]) -> None:
         place = self.scope.place
@@ -127,4 +133,9 @@ class Reading:
         if tensor.shape is None or not tensor.name:
             return None
         dims = self.layout.place(tensor.shape, beside.dims)
-        return self.algebra.symbol(Leaf(tensor, dims, constant=False)), dims
+        return self.algebra.symbol(Leaf(tensor, dims, constant=is_overridable(tensor))), dims
+
+
+def is_overridable(tensor: Tensor) -> bool:
+    """Whether it is a weight that a caller may replace: it has values, but they are not for sure."""
+    return isinstance(tensor, Variable) and tensor.default is not None

@@ -9,7 +9,7 @@ from normlint.normalization import Form, Normalization
 from normlint.recognise.affine import parameter
 from normlint.recognise.kinds import kind_of
 from normlint.recognise.likeness import norm_like
-from normlint.recognise.operators import is_float_cast
+from normlint.recognise.operators import axes_of, is_float_cast
 from normlint.recognise.reading import Reading, Scope
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Search:
             if node.op not in _REDUCTIONS or node in self.covered or not node.is_standard:
                 continue
             for x in self.candidates(node):
-                found = list(self.norms_of(x, node))
+                found = list(self.norms_of(x, self.kept(x, node)))
                 yield from found
                 if node in self.covered:
                     break
@@ -78,13 +78,21 @@ class _Search:
             if source is not averaged:
                 yield source
 
-    def norms_of(self, x: Tensor, reduction: Node) -> Iterator[Normalization]:
-        shape = x.shape
-        if shape is None or (x, frozenset()) in self.read:
+    def kept(self, x: Tensor, reduction: Node) -> frozenset[int]:
+        """Give the axes of a reduction where all have extent 1, which must not be passed over then."""
+        rank = x.rank
+        if rank is None or x.shape is None or 1 not in x.shape:
+            return frozenset()
+        axes = axes_of(reduction, rank, self.constants)
+        if axes is None or any(x.shape[axis] != 1 for axis in axes):
+            return frozenset()
+        return frozenset(axes)
+
+    def norms_of(self, x: Tensor, kept: frozenset[int]) -> Iterator[Normalization]:
+        if (x, kept) in self.read:
             return
-        self.read.add((x, frozenset()))
-        reading = Reading(self.scope, x, shape, frozenset())
-        yield from self.ends(reading)
+        self.read.add((x, kept))
+        yield from self.ends(Reading(self.scope, x, kept))
 
     def ends(self, reading: Reading) -> Iterator[Normalization]:
         likes = self.likes(reading)
@@ -136,7 +144,7 @@ class _Search:
             parameter(reading, like.scale, neutral=1.0),
             parameter(reading, like.bias, neutral=0.0),
             dtype=x.dtype,
-            statistics_dtype=_statistics_dtype(reading, nodes) or x.dtype,
+            statistics_dtype=_statistics_dtype(nodes) or x.dtype,
             centred=like.centred,
             one_pass=False,
             clipped=like.clipped,
@@ -195,7 +203,7 @@ def _ends(likes: dict[Tensor, tuple[Like, Kind]], graph: Graph) -> Iterator[Tens
 def _following(
     tensor: Tensor, likes: dict[Tensor, tuple[Like, Kind]], graph: Graph
 ) -> list[Tensor]:
-    """Give the values in which all readers of a value carry the normalisation on; none if one does not."""
+    """Give the values in which readers carry the normalisation on; none unless all readers do."""
     result: list[Tensor] = []
     passed = [tensor]
     while passed:
@@ -240,7 +248,7 @@ def _entry(x: Tensor, y: Tensor, nodes: list[Node]) -> Tensor:
     return x
 
 
-def _statistics_dtype(reading: Reading, nodes: list[Node]) -> int:
+def _statistics_dtype(nodes: list[Node]) -> int:
     """Give the narrowest type in which a mean, a square or a root is computed."""
     types = [
         node.outputs[0].dtype
