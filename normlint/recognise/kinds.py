@@ -44,7 +44,14 @@ def _centred(like: Like, axes: Axes, rank: int) -> Kind | None:
         return Kind.GROUP
     if varying <= axes and (_is_trailing(axes, rank) or len(axes) == 1):
         return Kind.LAYER
-    return Kind.OTHER if not varying else None
+    grouped = rank >= 4 and _is_grouped(varying, rest)
+    return Kind.OTHER if not varying or grouped else None
+
+
+def _is_grouped(varying: Axes, rest: Axes) -> bool:
+    """Whether scale and bias run along groups and the channels in them: [N, ..., G, C/G, ...]."""
+    group = max(rest, default=0)
+    return len(rest) == 2 and 0 in rest and varying <= {group, group + 1}
 
 
 def _uncentred(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> Kind | None:

@@ -80,11 +80,11 @@ class _Search:
 
     def kept(self, x: Tensor, reduction: Node) -> frozenset[int]:
         """Give the axes of a reduction where all have extent 1, which must not be passed over then."""
-        rank = x.rank
-        if rank is None or x.shape is None or 1 not in x.shape:
+        shape = x.shape
+        if shape is None or 1 not in shape:
             return frozenset()
-        axes = axes_of(reduction, rank, self.constants)
-        if axes is None or any(x.shape[axis] != 1 for axis in axes):
+        axes = axes_of(reduction, len(shape), self.constants)
+        if axes is None or any(shape[axis] != 1 for axis in axes):
             return frozenset()
         return frozenset(axes)
 
@@ -161,6 +161,8 @@ def upstream(tensor: Tensor) -> Tensor:
         if node.op not in _TRANSPARENT or not node.is_standard or not node.inputs:
             break
         if node.op in {"Cast", "CastLike"} and not is_float_cast(node):
+            break
+        if node.op == "Dropout" and node.input(2) is not None:
             break
         if node.op == "DequantizeLinear":
             before = node.inputs[0].producer
