@@ -70,23 +70,17 @@ def read_skeleton(source: Source) -> Skeleton:
 
 def _without_weights(source: Source) -> tuple[bytes, int]:
     """Return the skeleton, serialised, and how many placeholders are in it."""
-    placeholders = 0
-
-    def replace(reader: Reader, start: int, stop: int) -> Sequence[Segment] | None:
-        nonlocal placeholders
-        content = _placeholder(reader, start, stop)
-        placeholders += content is not None
-        return content
-
-    segments = replace_tensors(source, lambda start, stop: stop - start > SMALL, replace)
+    segments = replace_tensors(source, lambda start, stop: stop - start > SMALL, _placeholder)
     if sum(map(len, segments)) > PROTOBUF_LIMIT:
         raise WireError(0, "more than 2 GiB besides the weights, which protobuf cannot read")
     pieces = []
+    placeholders = 0
     for segment in segments:
         if isinstance(segment, Span):
             pieces.append(source.read(segment.start, len(segment)))
         elif isinstance(segment, bytes):
             pieces.append(segment)
+            placeholders += MARK.encode() in segment
     return b"".join(pieces), placeholders
 
 

@@ -20,7 +20,7 @@ from normlint.model.segment import Computed, Segment, Span, Stored
 from normlint.model.skeleton import PROTOBUF_LIMIT, SMALL
 from normlint.model.source import BytesSource
 from normlint.model.values import nbytes
-from normlint.model.wire import Reader
+from normlint.model.wire import LENGTH, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +31,8 @@ NEW_INSIDE = 1 << 16
 """Bytes up to which a new tensor goes into a model whose weights lie in side files."""
 _PAGE = 4096
 """Offsets in side files are multiples of it, so that a runtime can map them."""
+
+_TOKEN = bytes(8)
 
 
 @dataclass(slots=True)
@@ -112,9 +114,11 @@ def _inside(tensor: onnx.TensorProto, place: str, block: Stored | Computed) -> l
     tensor.ClearField("data_location")
     if explicit:
         tensor.data_location = tensor.DEFAULT
+    # Protobuf shows where it writes the field: it is given a token to write there.
+    tensor.MergeFromString(block_head(block_field, len(_TOKEN)) + _TOKEN)
     data = tensor.SerializeToString()
-    at = _first_field_after(block_field, data)
-    return [data[:at], block_head(block_field, len(block)), block, data[at:]]
+    head, stop = _find(block_field, data)
+    return [data[:head], block_head(block_field, len(block)), block, data[stop:]]
 
 
 def _outside(tensor: onnx.TensorProto, side_name: str, offset: int, length: int) -> Segment:
@@ -125,12 +129,11 @@ def _outside(tensor: onnx.TensorProto, side_name: str, offset: int, length: int)
     return moved
 
 
-def _first_field_after(number: int, data: bytes) -> int:
+def _find(wanted: int, data: bytes) -> tuple[int, int]:
+    """Return where the field `wanted` of a serialised tensor starts and stops."""
     reader = Reader(BytesSource(data))
-    position = 0
-    while position < len(data):
-        found, _, _, stop = reader.field(position, len(data))
-        if found > number:
-            break
-        position = stop
-    return position
+    number = wire = stop = head = 0
+    while (number, wire) != (wanted, LENGTH):
+        head = stop
+        number, wire, _, stop = reader.field(head, len(data))
+    return head, stop

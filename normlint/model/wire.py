@@ -63,10 +63,21 @@ class Reader:
         return self._varint(position, end, 10)[0]
 
     def _any_field(self, position: int, end: int) -> Field:
-        key, start = self._varint(position, end, 5)
-        number, wire = key >> 3, key & 7
-        if number == 0 or key >> 32:
+        key, start = self._key(position, end)
+        if key >> 3 == 0:
             raise WireError(position, "impossible field number")
+        start, stop = self._value(key, start, end)
+        return key >> 3, key & 7, start, stop
+
+    def _key(self, position: int, end: int) -> tuple[int, int]:
+        key, start = self._varint(position, end, 5)
+        if key >> 32:
+            raise WireError(position, "impossible field number")
+        return key, start
+
+    def _value(self, key: int, start: int, end: int) -> tuple[int, int]:
+        """Return where the value of the field `key` starts and stops."""
+        wire = key & 7
         if wire == LENGTH:
             length, start = self._length(start, end)
             stop = start + length
@@ -77,12 +88,12 @@ class Reader:
         elif wire == FIXED64:
             stop = start + 8
         elif wire == GROUP:
-            stop = self._group(number, start, end)
+            stop = self._group(key, start, end)
         else:
-            raise WireError(position, "impossible wire type")
+            raise WireError(start, "impossible wire type")
         if stop > end:
-            raise WireError(position, self._overrun(stop - start, start, end))
-        return number, wire, start, stop
+            raise WireError(start, self._overrun(stop - start, start, end))
+        return start, stop
 
     def _varint(self, position: int, end: int, longest: int) -> tuple[int, int]:
         at = position - self._base
@@ -110,22 +121,20 @@ class Reader:
             raise WireError(position, "a length is written too long")
         return length, start
 
-    def _group(self, number: int, position: int, end: int) -> int:
-        """Return where the group `number` stops. Its fields are unknown ones; groups nest."""
-        open_groups = [number]
+    def _group(self, key: int, position: int, end: int) -> int:
+        """Return where a group stops. It is unknown, so its fields may have any number, even 0."""
+        open_groups = [key >> 3]
         while open_groups:
-            key, start = self._varint(position, end, 5)
+            key, position = self._key(position, end)
             wire = key & 7
             if wire == END_GROUP and key >> 3 == open_groups[-1]:
                 open_groups.pop()
-                position = start
-            elif wire == GROUP and key >> 3 and not key >> 32:
+            elif wire == GROUP:
                 if len(open_groups) == MAX_DEPTH:
                     raise WireError(position, "groups are nested too deeply")
                 open_groups.append(key >> 3)
-                position = start
             else:
-                position = self.field(position, end)[3]
+                _, position = self._value(key, position, end)
         return position
 
     def _load(self, position: int) -> int:
