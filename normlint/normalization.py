@@ -91,6 +91,8 @@ class Normalization:
     op_type: str | None = None
     """Operator of an op form, with its domain where that is not ai.onnx: `com.microsoft::GroupNorm`."""
     groups: int | None = None
+    channels_last: bool = False
+    """Whether the channels of a GroupNorm, InstanceNorm or BatchNorm are the last axis of x."""
     dtype: int = 0
     """Element type of x."""
     statistics_dtype: int = 0
@@ -143,7 +145,9 @@ class Normalization:
         if self.kind in {Kind.LAYER, Kind.RMS}:
             return self.axes[0] if self.axes is not None and len(self.axes) == 1 else None
         rank = self.x.rank
-        return None if rank is None or rank < 2 else 1 - rank
+        if rank is None or rank < 2:
+            return None
+        return -1 if self.channels_last else 1 - rank
 
 
 @dataclass(frozen=True, eq=False)

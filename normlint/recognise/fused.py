@@ -85,6 +85,7 @@ class _Operator:
         one_pass: bool = False,
         training: bool = False,
         groups: int | None = None,
+        channels_last: bool = False,
     ) -> Normalization:
         node = self.node
         value = node.attrs.get("epsilon", epsilon)
@@ -100,6 +101,7 @@ class _Operator:
             bias=bias,
             op_type=node.op if node.is_standard else f"{node.domain}::{node.op}",
             groups=groups,
+            channels_last=channels_last,
             dtype=self.x.dtype or node.y.dtype,
             statistics_dtype=statistics_dtype or self.x.dtype or node.y.dtype,
             centred=centred,
@@ -270,6 +272,7 @@ def _microsoft_group(op: _Operator) -> Normalization:
         op.align.channels(op.node.input(1), axis),
         op.align.channels(op.node.input(2), axis),
         groups=op.integer("groups", 1),
+        channels_last=last,
     )
 
 

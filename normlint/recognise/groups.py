@@ -188,6 +188,7 @@ def _fact(
         bias=combined.bias(),
         op_type=None,
         groups=split.groups,
+        channels_last=split.last,
         dtype=x.dtype or norm.dtype,
         quantized="inside" if inside else quantized(x, tail.y),
         steps={**norm.steps, "split": around.before, "join": around.after},

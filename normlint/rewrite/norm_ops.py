@@ -1,0 +1,346 @@
+"""Rewrites of a recognised normalisation into the operator that computes it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import TensorProto
+
+from normlint.graph import FLOATS
+from normlint.rule import (
+    Applicability,
+    Computed,
+    NewNode,
+    NotFixed,
+    Reason,
+    Replace,
+    Rewrite,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from normlint.context import Context
+    from normlint.graph import Tensor
+    from normlint.normalization import Normalization, Parameter
+    from normlint.rule import Operand
+
+    Array = np.ndarray[Any, Any]
+
+OPSETS = {
+    "InstanceNormalization": 6,
+    "LayerNormalization": 17,
+    "GroupNormalization": 21,
+    "RMSNormalization": 23,
+}
+"""The opset from which on an operator may be used (GroupNormalization 18 is deprecated)."""
+_FIRST_AXIS = {"InstanceNormalization": 2, "GroupNormalization": 1}
+"""The first axis of the statistics; in a GroupNormalization, of those within a group."""
+_WIDTH: dict[int, int] = {
+    TensorProto.BFLOAT16: 0,
+    TensorProto.FLOAT16: 1,
+    TensorProto.FLOAT: 2,
+    TensorProto.DOUBLE: 3,
+}
+
+
+class Impossible(Exception):  # noqa: N818 - a reason, no error of the user's
+    """No rewrite can be made, and why."""
+
+    def __init__(self, reason: NotFixed) -> None:
+        super().__init__(reason.detail)
+        self.reason = reason
+
+
+def layer_norm(context: Context, norm: Normalization) -> Rewrite | NotFixed:
+    """Replace a normalisation over the last axes by LayerNormalization."""
+    return _attempt(lambda: _over_last_axes(context, norm, "LayerNormalization"))
+
+
+def rms_norm(context: Context, norm: Normalization) -> Rewrite | NotFixed:
+    """Replace a normalisation by the mean square over the last axes by RMSNormalization."""
+    return _attempt(lambda: _over_last_axes(context, norm, "RMSNormalization"))
+
+
+def instance_norm(context: Context, norm: Normalization) -> Rewrite | NotFixed:
+    """Replace a normalisation over the axes behind the channels by InstanceNormalization."""
+    return _attempt(lambda: _of_channels(context, norm, "InstanceNormalization"))
+
+
+def group_norm(context: Context, norm: Normalization) -> Rewrite | NotFixed:
+    """Replace a normalisation of channels in groups by GroupNormalization."""
+    return _attempt(lambda: _of_channels(context, norm, "GroupNormalization"))
+
+
+def _attempt(make: Any) -> Rewrite | NotFixed:
+    try:
+        rewrite: Rewrite = make()
+    except Impossible as impossible:
+        return impossible.reason
+    return rewrite
+
+
+def refuse(reason: Reason, at: Any, detail: str) -> Impossible:
+    """Make the exception that says why no rewrite is possible."""
+    return Impossible(NotFixed(reason, at, detail))
+
+
+def demand_opset(context: Context, norm: Normalization, op: str) -> None:
+    """Raise Impossible where the operator needs a higher opset than may be used."""
+    needed = OPSETS[op]
+    if context.opset_limit < needed:
+        raise refuse(
+            Reason.OPSET,
+            norm.anchor,
+            f"{op} needs opset {needed}, and the model is at {context.opset}: "
+            f"allow it with --target-opset {needed}",
+        )
+
+
+def _over_last_axes(context: Context, norm: Normalization, op: str) -> Rewrite:
+    demand_opset(context, norm, op)
+    demand_plain(norm)
+    width = trailing(norm)
+    shape = normalised_shape(norm, width)
+    centred = op == "LayerNormalization"
+    inside = range(-width, 0)
+    for parameter in (norm.scale, norm.bias):
+        demand_along(norm, parameter, inside)
+    work = working_type(norm)
+    vectors = Vectors(work, shape, norm)
+    inputs: list[Operand] = [cast_in(norm, work), vectors.scale(norm.scale)]
+    if centred and norm.bias is not None:
+        inputs.append(vectors.give(norm.bias, "bias"))
+    attrs = {"axis": -width, "epsilon": norm.epsilon}
+    made = NewNode(op, tuple(inputs), attrs, like=norm.anchor)
+    if not centred and norm.bias is not None:
+        made = NewNode("Add", (made, vectors.give(norm.bias, "bias")), like=norm.anchor)
+    return finish(
+        norm, made, work, f"replace by {op}(axis={-width}, epsilon={norm.epsilon:.9g})", op
+    )
+
+
+def _of_channels(context: Context, norm: Normalization, op: str) -> Rewrite:
+    demand_opset(context, norm, op)
+    demand_plain(norm)
+    rank = norm.x.rank
+    extents = norm.x.shape
+    if rank is None or extents is None or rank < 3:
+        raise refuse(
+            Reason.SHAPE_UNKNOWN, norm.x, f"the rank of {norm.x.name} is not known to be 3 or more"
+        )
+    if norm.channels_last or norm.axes != tuple(range(_FIRST_AXIS[op] - rank, 0)):
+        raise refuse(
+            Reason.CHANNEL_AXIS_MOVED, norm.anchor, f"the channels of {norm.x.name} are not axis 1"
+        )
+    axis = 1 - rank
+    for parameter in (norm.scale, norm.bias):
+        demand_along(norm, parameter, (axis,))
+    channels = _channels(norm, axis)
+    work = working_type(norm)
+    if op == "InstanceNormalization":
+        work = _instance_type(context, norm, work)
+    vectors = Vectors(work, (channels,), norm)
+    bias = vectors.give(norm.bias, "bias") if norm.bias is not None else vectors.filled(0.0)
+    inputs = (cast_in(norm, work), vectors.scale(norm.scale), bias)
+    attrs: dict[str, Any] = {"epsilon": norm.epsilon}
+    if op == "GroupNormalization":
+        if norm.groups is None or channels % norm.groups:
+            raise refuse(Reason.BROADCAST, norm.anchor, "the groups do not divide the channels")
+        attrs["num_groups"] = norm.groups
+    shown = ", ".join(f"{key}={value:.9g}" for key, value in sorted(attrs.items()))
+    made = NewNode(op, inputs, attrs, like=norm.anchor)
+    return finish(norm, made, work, f"replace by {op}({shown})", op)
+
+
+def _instance_type(context: Context, norm: Normalization, work: int) -> int:
+    """Give the type for InstanceNormalization, whose statistics have the type of x."""
+    if norm.statistics_dtype in _WIDTH:
+        work = max(work, norm.statistics_dtype, key=_WIDTH.__getitem__)
+    if work == TensorProto.DOUBLE:
+        raise refuse(
+            Reason.TARGET, norm.anchor, "onnxruntime has no InstanceNormalization of double"
+        )
+    if work == TensorProto.BFLOAT16 and context.opset < 22:
+        raise refuse(Reason.OPSET, norm.anchor, "InstanceNormalization of bfloat16 needs opset 22")
+    return work
+
+
+def _channels(norm: Normalization, axis: int) -> int:
+    """Give the number of channels, which scale and bias of the operator must have."""
+    extent = None if norm.x.shape is None else norm.x.shape[axis]
+    found = [extent] if isinstance(extent, int) else []
+    found += [
+        parameter.shape[axis]
+        for parameter in (norm.scale, norm.bias)
+        if parameter is not None and parameter.shape is not None and parameter.shape[axis] > 1
+    ]
+    if not found:
+        raise refuse(Reason.SHAPE_UNKNOWN, norm.x, "the number of channels is not known")
+    return found[0]
+
+
+def demand_plain(norm: Normalization) -> None:
+    """Raise Impossible where an operator would compute something else."""
+    if norm.clipped:
+        raise refuse(Reason.TYPE_MISMATCH, norm.anchor, "the root is clipped, not offset")
+    if norm.quantized == "inside":
+        raise refuse(Reason.QUANTIZED_BETWEEN, norm.anchor, "parts of it run quantised")
+    if norm.x.dtype not in FLOATS:
+        raise refuse(Reason.TYPE_MISMATCH, norm.x, f"the type of {norm.x.name} is not known")
+    if norm.y.graph is not norm.anchor.graph:
+        raise refuse(Reason.OTHER_READER, norm.y, "it ends in another graph than it begins in")
+
+
+def trailing(norm: Normalization) -> int:
+    """Give the number of last axes over which the statistics are taken. Raises Impossible."""
+    axes = norm.axes
+    if not axes or axes != tuple(range(-len(axes), 0)):
+        raise refuse(
+            Reason.CHANNEL_AXIS_MOVED, norm.anchor, "the statistics are not over the last axes"
+        )
+    return len(axes)
+
+
+def normalised_shape(norm: Normalization, width: int) -> tuple[int, ...]:
+    """Give the extents of the last axes, which the scale must have. Raises Impossible."""
+    known = [None if norm.x.shape is None else norm.x.shape[axis] for axis in range(-width, 0)]
+    for parameter in (norm.scale, norm.bias):
+        if parameter is None or parameter.shape is None:
+            continue
+        for position, axis in enumerate(range(-width, 0)):
+            if not isinstance(known[position], int) and parameter.shape[axis] > 1:
+                known[position] = parameter.shape[axis]
+    shape = tuple(extent for extent in known if isinstance(extent, int) and extent > 0)
+    if len(shape) != width:
+        raise refuse(
+            Reason.SHAPE_UNKNOWN, norm.x, f"the extent of the last axis of {norm.x.name} is open"
+        )
+    return shape
+
+
+def demand_along(norm: Normalization, parameter: Parameter | None, axes: Sequence[int]) -> None:
+    """Raise Impossible where a scale or a bias varies along an axis on which the op has none."""
+    if parameter is None:
+        return
+    at = parameter.tensors[0] if parameter.tensors else norm.anchor
+    if parameter.shape is None:
+        if norm.x.rank is not None:
+            raise refuse(Reason.SHAPE_UNKNOWN, at, "the shape of scale or bias is not known")
+        return
+    rank = len(parameter.shape)
+    if any(extent != 1 and axis - rank not in axes for axis, extent in enumerate(parameter.shape)):
+        raise refuse(
+            Reason.BROADCAST, at, "scale or bias varies along an axis that is not normalised"
+        )
+
+
+def working_type(norm: Normalization) -> int:
+    """Give the type for the operator: that of x, or wider where scale, bias or y are.
+
+    The statistics are float in every half-precision operator (stash_type 1), and double for double.
+    Few runtimes have bfloat16 kernels, so what is computed in float beside it stays float.
+    """
+    types = [norm.x.dtype]
+    if norm.x.dtype == TensorProto.BFLOAT16 and norm.statistics_dtype in _WIDTH:
+        types.append(norm.statistics_dtype)
+    types += [
+        tensor.dtype
+        for parameter in (norm.scale, norm.bias)
+        if parameter is not None
+        for tensor in parameter.tensors
+        if tensor.dtype in _WIDTH
+    ]
+    if norm.y.dtype in _WIDTH:
+        types.append(norm.y.dtype)
+    return max(types, key=_WIDTH.__getitem__)
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Makes the scale and the bias of an operator, of one shape and type."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    norm: Normalization
+
+    def scale(self, parameter: Parameter | None) -> Operand:
+        """Give a scale; ones where there is none, for the operators demand one."""
+        return self.filled(1.0) if parameter is None else self.give(parameter, "scale")
+
+    def filled(self, value: float) -> Computed:
+        """Give a constant of one value."""
+        kind = "ones" if value else "zeros"
+        name = f"{self.norm.y.name}_{kind}"
+        return Computed(self.shape, self.dtype, lambda: np.full(self.shape, value), name)
+
+    def give(self, parameter: Parameter, what: str) -> Operand:
+        """Give a parameter in the operator's shape: the tensor itself where it has it."""
+        tensor = parameter.tensor
+        if tensor is not None and tensor.dtype == self.dtype and tensor.shape == self.shape:
+            return tensor
+        compute = parameter.compute
+        if compute is not None:
+            name = tensor.name if tensor is not None else f"{self.norm.y.name}_{what}"
+
+            def values() -> Array:
+                return self._in_shape(compute())
+
+            return Computed(self.shape, self.dtype, values, name)
+        return self._reshaped(parameter)
+
+    def _in_shape(self, values: Array) -> Array:
+        """Drop the leading extents of 1 and spread over the others."""
+        width = len(self.shape)
+        if values.size == math.prod(self.shape):
+            return values.reshape(self.shape)
+        if values.size == 1:
+            return np.broadcast_to(values.reshape(-1)[0], self.shape)
+        lead = max(values.ndim - width, 0)
+        return np.broadcast_to(values.reshape(values.shape[lead:]), self.shape)
+
+    def _reshaped(self, parameter: Parameter) -> Operand:
+        """Bring a tensor that a caller may override into the operator's shape at run time."""
+        tensor = parameter.tensor
+        size = math.prod(self.shape)
+        if tensor is None or tensor.dtype != self.dtype or not _holds(tensor, size):
+            at = parameter.tensors[0] if parameter.tensors else self.norm.anchor
+            raise refuse(Reason.WEIGHTS_NOT_CONSTANT, at, "scale or bias is computed at run time")
+        target = Computed(
+            (len(self.shape),), TensorProto.INT64, lambda: np.asarray(self.shape, np.int64)
+        )
+        return NewNode("Reshape", (tensor, target), like=self.norm.anchor)
+
+
+def _holds(tensor: Tensor, size: int) -> bool:
+    extents = [extent for extent in tensor.shape or (0,) if isinstance(extent, int)]
+    return len(extents) == len(tensor.shape or (0,)) and math.prod(extents) == size
+
+
+def cast_in(norm: Normalization, work: int) -> Operand:
+    """Give x in the operator's type: through the model's own Cast where there is one."""
+    if norm.x.dtype == work:
+        return norm.x
+    for node in norm.nodes:
+        if node.op == "Cast" and node.inputs[0] is norm.x and node.y.dtype == work:
+            return node.y
+    return NewNode("Cast", (norm.x,), {"to": work}, like=norm.anchor)
+
+
+def finish(norm: Normalization, made: NewNode, work: int, title: str, op: str) -> Rewrite:
+    """Put the operator in the place of y: in its type, and transposed as y is."""
+    if norm.permutation is not None:
+        made = NewNode("Transpose", (made,), {"perm": list(norm.permutation)}, like=norm.anchor)
+    if norm.y.dtype in FLOATS and norm.y.dtype != work:
+        made = NewNode("Cast", (made,), {"to": norm.y.dtype}, like=norm.anchor)
+    unsafe = norm.one_pass
+    return Rewrite(
+        title,
+        Applicability.UNSAFE if unsafe else Applicability.SAFE,
+        (Replace((norm.y,), made),),
+        norm.nodes,
+        OPSETS[op],
+    )
