@@ -9,6 +9,9 @@ from normlint.context.constants import Constants
 from normlint.context.settings import Settings
 
 if TYPE_CHECKING:
+    from normlint.context.placement import Placement, Placements
+    from normlint.context.streams import Stream
+    from normlint.context.structure import Structure
     from normlint.graph import Graph
     from normlint.normalization import NearNorm, Normalization
     from normlint.recognise import Recognised
@@ -56,3 +59,27 @@ class Context:
     def near_norms(self) -> tuple[NearNorm, ...]:
         """Everything that looks like a normalisation and is none."""
         return self._recognised.near_norms
+
+    @cached_property
+    def structure(self) -> Structure:
+        """The flow of data, attentions and residual additions."""
+        from normlint.context.structure import Structure
+
+        return Structure(self.graph, self.constants, (*self.norms, *self.constant_norms))
+
+    @cached_property
+    def _placements(self) -> Placements:
+        from normlint.context.placement import Placements
+
+        return Placements(self.structure)
+
+    @cached_property
+    def streams(self) -> tuple[Stream, ...]:
+        """The residual streams, in the order of their first additions."""
+        from normlint.context.streams import streams
+
+        return streams(self.structure, self._placements)
+
+    def placement(self, norm: Normalization) -> Placement:
+        """Give where a normalisation stands: its placement, stream and layer."""
+        return self._placements(norm)
