@@ -72,10 +72,10 @@ class SideFiles:
     def _look(self, location: str) -> SideFile | FileFault:
         if reason := unsafe(location):
             return _refused(location, reason)
-        if self.folder is None:
-            return FileFault(
-                "NL906", f"{location!r}, which cannot be found for a model that is not a file"
-            )
+        if self.folder is None or not location:
+            why = "which cannot be found for a model that is not a file"
+            where = f"{location!r}, {why}" if location else "a side file without a name"
+            return FileFault("NL906", where)
         try:
             path = (self.folder / location).resolve(strict=True)
             status = path.lstat()

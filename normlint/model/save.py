@@ -71,7 +71,7 @@ def save_model(
 
 def copy_model(model: ModelFile, target: Path) -> Written:
     """Write the unchanged `model` to `target` in the same manner; its own file is left alone."""
-    if _is_own(model, target.resolve()):
+    if _is_own(model, target):
         digest = model.sha256()
         return Written(target, digest, digest, model.size)
     locations = {
@@ -114,14 +114,21 @@ class _Order:
 
 
 def _write(order: _Order) -> Written:
-    real = order.target.resolve()
     try:
         with Litter() as litter:
-            return _write_or_litter(order, real, litter)
+            return _write_or_litter(order, _resolved(order.target), litter)
     except (OSError, EOFError, FileFault, ValuesUnavailable) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         message = f"{order.target} was not written: {reason}. What was there is untouched."
         raise SaveError(message) from error
+
+
+def _resolved(target: Path) -> Path:
+    try:
+        return target.resolve()
+    except RuntimeError as error:
+        # What Python up to 3.12 makes of a loop of links.
+        raise SaveError(str(error)) from error
 
 
 def _write_or_litter(order: _Order, real: Path, litter: Litter) -> Written:
@@ -140,10 +147,11 @@ def _write_or_litter(order: _Order, real: Path, litter: Litter) -> Written:
     made += carry_side_files(model.side_files, order.locations, order.target.parent, litter)
     digest = _check(order, hidden)
     backup = _keep_old(real, litter) if order.backup and old else None
+    written = Written(order.target, model.sha256(), digest, order.plan.size, made, backup)
     _require_unchanged(order, real, old)
     litter.replace(hidden, real)
     sync_folder(real.parent)
-    return Written(order.target, model.sha256(), digest, order.plan.size, made, backup)
+    return written
 
 
 def _write_side_file(order: _Order, litter: Litter) -> tuple[Path, ...]:
@@ -218,11 +226,11 @@ def _same(one: os.stat_result, other: os.stat_result) -> bool:
     )
 
 
-def _is_own(model: ModelFile, real: Path) -> bool:
+def _is_own(model: ModelFile, target: Path) -> bool:
     source = model.source
     try:
-        return isinstance(source, FileSource) and os.path.samestat(source.stat, real.stat())
-    except FileNotFoundError:
+        return isinstance(source, FileSource) and os.path.samestat(source.stat, target.stat())
+    except OSError:
         return False
 
 

@@ -165,3 +165,7 @@ def save_outside(model: onnx.ModelProto, path: Path, location: str = "side.data"
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     onnx.save(copy, path, save_as_external_data=True, location=location, size_threshold=0)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
