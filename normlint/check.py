@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normlint.baseline import FILE, Baseline, read, with_baseline
 from normlint.discover import STDIN, discover
 from normlint.outputs import parse_outputs, write_outputs
 from normlint.plugins import load_rules
 from normlint.report import stream
 from normlint.report.progress import Progress
+from normlint.report.settings import settings_text
 from normlint.report.view import View
 from normlint.results import Report
 from normlint.run import check_all, plan
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from normlint.config import Config, Resolver
     from normlint.discover import Target
+    from normlint.results import ModelReport
     from normlint.run import Job
 
 
@@ -51,38 +54,81 @@ class Wishes:
     max_model_size: int | None = field(default=None)
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What a run found, before a baseline and before the verdict."""
+
+    config: Config
+    """The configuration of the run as a whole."""
+    jobs: tuple[Job, ...]
+    models: tuple[ModelReport, ...]
+
+
 def check(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> int:
     """Run `normlint check` and give its exit code. Raises `UsageError`, `PackError`."""
-    paths = paths or (".",)
     config = resolver.for_folder(first_folder(paths))
     outputs = parse_outputs(config.output_format)
-    targets = discover(paths, resolver.for_folder, allow_empty=wishes.allow_empty)
-    if wishes.show_files:
-        stream.emit("".join(f"{target.name}\n" for target in targets))
+    if wishes.show_files or wishes.show_settings:
+        stream.emit(_shown(paths, resolver, wishes))
         return 0
-    if wishes.show_settings:
-        from normlint.report.settings import settings_text
-
-        stream.emit(settings_text(_config_of(targets[0], resolver) if targets else config))
-        return 0
-    jobs = _jobs(targets, resolver, wishes)
-    with Progress(len(jobs), wanted=wishes.progress and not wishes.quiet) as progress:
-        models = check_all(jobs, config.jobs, progress.done)
-    rules = load_rules()
-    report = Report(with_stale_ignores(jobs, models, rules))
+    known = baseline_of(config) if wishes.baseline else None
+    found = survey(paths, resolver, wishes)
+    models, notes = _known_marked(found, known)
+    report = Report(models)
     gate = Gate(config.fail_on, wishes.diff, wishes.exit_non_zero_on_fix)
     verdict = judge(report, gate)
     view = View(
         verdict=verdict,
-        rules=rules,
+        rules=load_rules(),
         diff=wishes.diff,
         statistics=wishes.statistics,
         unsafe=config.unsafe_fixes,
         quiet=wishes.quiet,
         verbose=wishes.verbose,
     )
+    for note in notes:
+        stream.say(f"normlint: {note}")
     write_outputs(replace(report, exit_code=verdict.code), view, outputs, wishes.color)
     return verdict.code
+
+
+def survey(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> Survey:
+    """Check the models and mark what is ignored on purpose."""
+    config = resolver.for_folder(first_folder(paths))
+    targets = discover(paths, resolver.for_folder, allow_empty=wishes.allow_empty)
+    jobs = _jobs(targets, resolver, wishes)
+    with Progress(len(jobs), wanted=wishes.progress and not wishes.quiet) as progress:
+        models = check_all(jobs, config.jobs, progress.done)
+    return Survey(config, tuple(jobs), with_stale_ignores(jobs, models, load_rules()))
+
+
+def baseline_of(config: Config) -> Baseline | None:
+    """Read the baseline that is configured, or lies beside the configuration under its own name."""
+    if config.baseline is not None:
+        return read(Path(config.baseline))
+    path = (config.root or Path()) / FILE
+    return read(path) if path.is_file() else None
+
+
+def _known_marked(
+    found: Survey, known: Baseline | None
+) -> tuple[tuple[ModelReport, ...], list[str]]:
+    if known is None:
+        return found.models, []
+    models, notes = [], []
+    for job, model in zip(found.jobs, found.models, strict=True):
+        marked, said = with_baseline(model, known, {rule.code for rule in job.rules})
+        models.append(marked)
+        notes += said
+    return tuple(models), notes
+
+
+def _shown(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> str:
+    targets = discover(paths, resolver.for_folder, allow_empty=wishes.allow_empty)
+    if wishes.show_files:
+        return "".join(f"{target.name}\n" for target in targets)
+    first = _config_of(targets[0], resolver) if targets else resolver.for_folder(Path())
+    return settings_text(first)
 
 
 def first_folder(paths: Sequence[str]) -> Path:

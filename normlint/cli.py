@@ -77,6 +77,15 @@ class RulesFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+class BaselineMode(StrEnum):
+    """What to do with a baseline."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    PRUNE = "prune"
+    SHOW = "show"
+
+
 class NormsFormat(StrEnum):
     """Formats of the list of normalisations."""
 
@@ -328,7 +337,7 @@ def check(
             progress=not no_progress,
             color=color.value,
         )
-        return check_models(paths or [], _resolver(over, config, isolated=isolated), wishes)
+        return check_models(paths or ["."], _resolver(over, config, isolated=isolated), wishes)
 
     _exit(job)
 
@@ -395,6 +404,44 @@ def rules(
 
         stream.emit(table(load_rules(), output_format.value))
         return 0
+
+    _exit(job)
+
+
+@app.command()
+def baseline(
+    mode: Annotated[
+        BaselineMode,
+        typer.Argument(
+            help="create: know all that is found; update: know again what was known under another "
+            "name; prune: forget what is gone; show: list it."
+        ),
+    ],
+    *,
+    paths: Paths = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--baseline", help="The file. [default: normlint-baseline.json]"),
+    ] = None,
+    select: Annotated[
+        list[str] | None, typer.Option(metavar="RULES", help="These rules only.")
+    ] = None,
+    exclude: Exclude = None,
+    verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
+    config: ConfigOption = None,
+    isolated: Isolated = False,
+) -> None:
+    """Keep the file of known findings, so that a run fails for new ones only."""
+
+    def job() -> int:
+        from normlint.keeping import keep
+
+        over = {
+            "baseline": file and str(file),
+            "select": _split(select),
+            "exclude": _split(exclude),
+        }
+        return keep(mode.value, paths or ["."], _resolver(over, config, isolated=isolated))
 
     _exit(job)
 

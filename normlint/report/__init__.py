@@ -15,6 +15,11 @@ FORMATS = {
     "grouped": "concise:by_model",
     "json": "documents:as_json",
     "jsonl": "documents:as_json_lines",
+    "sarif": "sarif:sarif",
+    "github": "github:github",
+    "gitlab": "gitlab:gitlab",
+    "junit": "junit:junit",
+    "markdown": "markdown:markdown",
 }
 """Name of a format → module and function; a module is imported when its format is asked for."""
 

@@ -86,7 +86,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def _summary(report: Report, view: View) -> dict[str, Any]:
     return {
         "models": len(report.models),
-        "findings": {s.value: report.count(s) for s in reversed(Severity)},
+        "findings": {s.value: report.count(s) for s in Severity},
         "fixed": report.fixed,
         "suppressed": report.suppressed,
         "exit_code": view.verdict.code,

@@ -76,7 +76,7 @@ def _head(group: Group, view: View) -> str:
 
 def _body(group: Group, view: View) -> Iterator[str]:
     finding = group.first
-    if finding.node or finding.output:
+    if place_text(finding):
         yield from _places(group, view)
     if chain := _chain(finding):
         yield f"   {view.look('does ', 'dim')} {chain}"
@@ -93,14 +93,17 @@ def _body(group: Group, view: View) -> Iterator[str]:
 def _places(group: Group, view: View) -> Iterator[str]:
     label = "at   "
     for finding in group.findings[:_PLACES]:
-        yield f"   {view.look(label, 'dim')} {_place(finding)}"
+        yield f"   {view.look(label, 'dim')} {place_text(finding)}"
         if where := _where(finding):
             yield f"   {view.look('in   ', 'dim')} {where}"
     if len(group) > _PLACES:
         yield f"         … and {len(group) - _PLACES} more (--output-format json lists all)"
 
 
-def _place(finding: Finding) -> str:
+def place_text(finding: Finding) -> str:
+    """Give the graph and the nodes of a finding; empty where it is about the file."""
+    if not finding.node and not finding.output:
+        return ""
     names = [visible(name) for name in finding.nodes] or [visible(finding.node)]
     text = names[0] or f"output {visible(finding.output)}"
     if len(names) > 1:

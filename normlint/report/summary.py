@@ -37,7 +37,7 @@ def summary(report: Report, view: View) -> list[str]:
 
 def _found(report: Report) -> str:
     models = plural(len(report.models), "model")
-    counts = [(severity.value, report.count(severity)) for severity in reversed(Severity)]
+    counts = [(severity.value, report.count(severity)) for severity in Severity]
     total = sum(count for _, count in counts)
     if total:
         parts = [plural(n, name) if name != "info" else f"{n} info" for name, n in counts if n]
