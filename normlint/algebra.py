@@ -1,9 +1,9 @@
 """The normal form of arithmetic on one tensor x: polynomials in x, its statistics and constants.
 
-A polynomial maps monomials to coefficients; a monomial is a product of generators with rational exponents.
-The generators are x itself, means of x and of x² over some of its axes, roots and reciprocals of
-polynomials in these, and tensors that x has no part in. Every operation is an identity of real numbers, so
-a normal form computes what the graph computes:
+A polynomial maps monomials to coefficients; a monomial is a product of generators with rational
+exponents. The generators are x itself, means of x and of x² over some of its axes, roots and
+reciprocals of polynomials in these, and tensors that x has no part in. Every operation is an identity
+of real numbers, so a normal form computes what the graph computes:
 
 - the mean is linear, and what does not vary along the averaged axes comes out of it;
 - a power is taken apart only where no factor can be negative: the root of x² is |x|, not x.
@@ -27,7 +27,10 @@ Polynomial: TypeAlias = dict[Monomial, float]
 Axes: TypeAlias = frozenset[int]
 """Axes of x, counted from the front."""
 Dims: TypeAlias = tuple[tuple[int, ...], ...]
-"""The layout of a value: for each of its axes the axes of x that it runs along, none where it has extent 1."""
+"""The layout of a value: for each of its axes the axes of x that it runs along, often one.
+
+None where its extent is 1.
+"""
 
 ONE: Monomial = ()
 X = 0

@@ -29,7 +29,7 @@ def recognise(graph: Graph, constants: Constants) -> Recognised:
     from normlint.recognise.groups import group_norms
     from normlint.recognise.spelled import spelled_norms
 
-    spelled = spelled_norms(graph, constants)
+    spelled, near = spelled_norms(graph, constants)
     parts = {node for norm in spelled for node in norm.nodes}
     fused = [norm for norm in fused_norms(graph, constants) if norm.anchor not in parts]
     norms = group_norms(graph, constants, [*fused, *spelled])
@@ -38,6 +38,7 @@ def recognise(graph: Graph, constants: Constants) -> Recognised:
     return Recognised(
         tuple(norm for norm in norms if not norm.constant),
         tuple(norm for norm in norms if norm.constant),
+        tuple(near),
     )
 
 

@@ -1,4 +1,4 @@
-"""Scale and bias of a spelled-out normalisation: polynomials in constants, aligned to the axes of x."""
+"""Scale and bias of a spelled-out normalisation: polynomials in constants, aligned to x."""
 
 from __future__ import annotations
 
@@ -67,7 +67,11 @@ def _alone(polynomial: Polynomial, leaves: dict[int, Leaf]) -> Leaf | None:
         return None
     ((monomial, coefficient),) = polynomial.items()
     ((number, leaf),) = leaves.items()
-    if monomial != ((number, 1),) or coefficient != 1 or list(leaf.axes) != sorted(leaf.axes):
+    if (
+        monomial != ((number, 1),)
+        or abs(coefficient - 1) > _CLOSE
+        or list(leaf.axes) != sorted(leaf.axes)
+    ):
         return None
     return leaf
 

@@ -1,4 +1,4 @@
-"""Which kind of normalisation it is: by the axes of its statistics and those its scale runs along."""
+"""Which kind of normalisation it is: by the axes of its statistics and those of its scale."""
 
 from __future__ import annotations
 
@@ -32,20 +32,25 @@ def kind_of(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> Kind | No
 def _centred(like: Like, axes: Axes, rank: int) -> Kind | None:
     varying = like.varying
     rest = frozenset(range(rank)) - axes
-    channel = len(varying) == 1 and varying <= rest | axes
     if rank >= 2 and 0 in axes and len(rest) == 1 and varying <= rest:
         return Kind.BATCH
-    if rank >= 3 and axes == frozenset(range(2, rank)):
-        if varying == {1} or (rank >= 4 and not varying):
-            return Kind.INSTANCE
-    if rank >= 3 and axes == frozenset(range(1, rank - 1)) and varying == {rank - 1} and rank > 3:
+    if _is_instance(varying, axes, rank):
         return Kind.INSTANCE
-    if rank >= 3 and axes == frozenset(range(1, rank)) and channel and varying == {1}:
+    if rank >= 3 and axes == frozenset(range(1, rank)) and varying == {1}:
         return Kind.GROUP
     if varying <= axes and (_is_trailing(axes, rank) or len(axes) == 1):
         return Kind.LAYER
     grouped = rank >= 4 and _is_grouped(varying, rest)
     return Kind.OTHER if not varying or grouped else None
+
+
+def _is_instance(varying: Axes, axes: Axes, rank: int) -> bool:
+    """Whether the statistics run over all spatial axes, and scale and bias along the channels."""
+    first = axes == frozenset(range(2, rank)) and (
+        (rank >= 3 and varying == {1}) or (rank >= 4 and not varying)
+    )
+    last = axes == frozenset(range(1, rank - 1)) and rank >= 4 and varying == {rank - 1}
+    return first or last
 
 
 def _is_grouped(varying: Axes, rest: Axes) -> bool:
@@ -76,7 +81,7 @@ def _fits(like: Like, axes: Axes, shape: Shape) -> bool:
 
 
 def _is_unit(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> bool:
-    """Whether the result has length 1: divided by the root of the sum, not of the mean, of squares."""
+    """Whether the result has length 1: the sum of squares is divided by, not their mean."""
     if like.varying or like.bias or len(like.scale) != 1:
         return False
     ((monomial, factor),) = like.scale.items()

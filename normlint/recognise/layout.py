@@ -1,8 +1,8 @@
 """Which axis of a value is which axis of x.
 
-The shape of a value counts as much as its numbers: a mean whose axis was not kept broadcasts along another
-one. So each axis of a value carries the axes of x that it runs along, several where a Reshape merged them,
-none where its extent is 1 because of a reduction or an Unsqueeze.
+The shape of a value counts as much as its numbers: a mean whose axis was not kept broadcasts along
+another one. So each axis of a value carries the axes of x that it runs along, several where a Reshape
+merged them, none where its extent is 1 because of a reduction or an Unsqueeze.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Layout:
         return tuple(result)
 
     def place(self, shape: Shape, dims: Dims) -> Dims:
-        """Give the layout of a tensor that x has no part in, where it meets a value. Raises Clash."""
+        """Give the layout of a tensor that x has no part in, beside a value. Raises Clash."""
         width = max(len(shape), len(dims))
         padded = (FREE,) * (width - len(dims)) + dims
         taken = {axis for entry in dims for axis in entry}
@@ -134,22 +134,18 @@ class Layout:
             return 0
         if isinstance(extent, str):
             return 1 if start < len(atoms) and self.shape[atoms[start]] == extent else None
-        if extent is None or extent < 0:
-            return None
         total = 1
         for used, axis in enumerate(atoms[start:], 1):
             own = self.shape[axis]
-            if not isinstance(own, int):
-                return None
+            if not isinstance(own, int) or extent is None or total >= extent:
+                break
             total *= own
             if total == extent:
                 return used
-            if total > extent:
-                return None
         return None
 
     def permutation(self, dims: Dims) -> tuple[int, ...] | None:
-        """Give the axes of x in the order in which a value has them; None where it is no permutation."""
+        """Give the axes of x in a value's order; None where it does not have them all."""
         if len(dims) != len(self.shape):
             return None
         ones = [axis for axis, entry in enumerate(self.dims) if entry == FREE]

@@ -122,6 +122,11 @@ def _quotient(reading: Reading, node: Node) -> Value | None:
     if pair is None:
         return None
     left, right, dims, flaw, depth = pair
+    if reading.has_x(right) and not reading.has_x(left):
+        # Only a look-alike reads on: a root of x's statistics divided by x.
+        left, right, flaw = right, left, "operand-order"
+        if not any(monomial for monomial in right):
+            return None
     inverse = reading.algebra.power(right, -1)
     if inverse is None:
         return None

@@ -20,7 +20,7 @@ DEEPEST = 48
 """Nodes in a row that are read; a normalisation is never as long."""
 MOST_VALUES = 2000
 OPEN_RANK = 9
-"""Axes that a tensor of unknown rank is given, more than any has: only the last ones are spoken of."""
+"""Axes that a tensor of unknown rank is given, more than any has: only the last ones matter."""
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Reading:
         return self.algebra.symbol(Leaf(tensor, dims, constant=True)), dims
 
     def dynamic(self, tensor: Tensor, beside: Value) -> tuple[Polynomial, Dims] | None:
-        """Give a tensor that x has no part in and that is not known before the model runs."""
+        """Give a tensor that x has no part in and that the model computes or is given."""
         if tensor.shape is None or not tensor.name:
             return None
         dims = self.layout.place(tensor.shape, beside.dims)

@@ -1,7 +1,7 @@
 """Shapes that inference left open, as far as the operators around tell them.
 
-Shape inference stops at operators of other domains, and at every Reshape whose operand is computed, though
-how many extents that operand holds, and what follows from the weights, is often known.
+Shape inference stops at operators of other domains, and at every Reshape whose operand is computed,
+though how many extents that operand holds, and what follows from the weights, is often known.
 """
 
 from __future__ import annotations
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 _FARTHEST = 256
 """Nodes to look back through for one tensor."""
 _AS_FIRST = frozenset(
-    ("Identity", "Dropout", "Cast", "CastLike", "Clip", "Softmax", "LogSoftmax", "Sqrt", "Exp")
-    + ("Relu", "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "Erf", "Tanh", "Sigmoid", "HardSwish")
-    + ("LeakyRelu", "PRelu", "Elu", "Selu", "Softplus", "HardSigmoid", "Mish", "Abs", "Neg")
-    + ("Reciprocal", "LayerNormalization", "InstanceNormalization", "BatchNormalization")
-    + ("GroupNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "LpNormalization")
-    + ("QuantizeLinear", "DequantizeLinear", "SkipLayerNormalization", "GroupNorm", "Pow", "Sin")
-    + ("SkipSimplifiedLayerNormalization", "Cos", "Log", "Not", "Floor", "Trilu", "CumSum")
+    ["Identity", "Dropout", "Cast", "CastLike", "Clip", "Softmax", "LogSoftmax", "Sqrt", "Exp", "Relu", "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "Erf", "Tanh", "Sigmoid", "HardSwish", "LeakyRelu", "PRelu", "Elu", "Selu", "Softplus", "HardSigmoid", "Mish", "Abs", "Neg", "Reciprocal", "LayerNormalization", "InstanceNormalization", "BatchNormalization", "GroupNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "LpNormalization", "QuantizeLinear", "DequantizeLinear", "SkipLayerNormalization", "GroupNorm", "Pow", "Sin", "SkipSimplifiedLayerNormalization", "Cos", "Log", "Not", "Floor", "Trilu", "CumSum"]
 )
 _ELEMENTWISE = frozenset(("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where"))
 _CONVOLUTIONS = frozenset(("Conv", "FusedConv", "NhwcFusedConv"))

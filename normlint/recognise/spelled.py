@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from normlint.graph import FLOATS
 from normlint.normalization import Form, Normalization
 from normlint.recognise.affine import parameter
+from normlint.recognise.fused import quantized
 from normlint.recognise.kinds import kind_of
 from normlint.recognise.likeness import norm_like
+from normlint.recognise.near import near_norm
 from normlint.recognise.operators import axes_of, is_float_cast
 from normlint.recognise.reading import Reading, Scope
+from normlint.recognise.steps import REDUCTIONS, is_one_pass, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from normlint.context.constants import Constants
     from normlint.graph import Graph, Node, Tensor
-    from normlint.normalization import Kind
+    from normlint.normalization import Kind, NearNorm
     from normlint.recognise.likeness import Like
 
-_REDUCTIONS = frozenset(
-    ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "GlobalAveragePool")
-)
 _TRANSPARENT = frozenset(
     ("Identity", "Dropout", "Cast", "CastLike", "QuantizeLinear", "DequantizeLinear")
 )
@@ -31,9 +31,19 @@ _WIDTH = {16: 7, 10: 10, 1: 23, 11: 52}
 """Bits of the fraction, by element type: bfloat16, float16, float, double."""
 
 
-def spelled_norms(graph: Graph, constants: Constants) -> list[Normalization]:
-    """Give the normalisations of a graph and its subgraphs that several nodes compute."""
-    return [norm for scope in graph.scopes() for norm in _Search(scope, constants).run()]
+def spelled_norms(graph: Graph, constants: Constants) -> tuple[list[Normalization], list[NearNorm]]:
+    """Give the normalisations that several nodes of a graph and its subgraphs compute.
+
+    And what is nearly one.
+    """
+    norms: list[Normalization] = []
+    near: list[NearNorm] = []
+    for scope in graph.scopes():
+        search = _Search(scope, constants)
+        search.run()
+        norms.extend(search.norms)
+        near.extend(search.near)
+    return norms, near
 
 
 class _Search:
@@ -45,16 +55,22 @@ class _Search:
         self.scope = Scope(graph, constants)
         self.read: set[tuple[Tensor, frozenset[int]]] = set()
         self.covered: set[Node] = set()
+        self.norms: list[Normalization] = []
+        self.near: list[NearNorm] = []
 
-    def run(self) -> Iterator[Normalization]:
+    def run(self) -> None:
         for node in self.graph.nodes:
-            if node.op not in _REDUCTIONS or node in self.covered or not node.is_standard:
+            if node.op not in REDUCTIONS or node in self.covered or not node.is_standard:
                 continue
+            first: NearNorm | None = None
             for x in self.candidates(node):
-                found = list(self.norms_of(x, self.kept(x, node)))
-                yield from found
+                near = self.search(x, self.kept(x, node))
+                first = first or near
                 if node in self.covered:
                     break
+            if first is not None and node not in self.covered:
+                self.near.append(first)
+                self.covered.update(first.nodes)
 
     def candidates(self, node: Node) -> Iterator[Tensor]:
         """Give the tensors that a reduction may be a statistic of, the likeliest first."""
@@ -79,7 +95,7 @@ class _Search:
                 yield source
 
     def kept(self, x: Tensor, reduction: Node) -> frozenset[int]:
-        """Give the axes of a reduction where all have extent 1, which must not be passed over then."""
+        """Give the axes of a reduction where all have extent 1: then they must not be passed over."""
         shape = x.shape
         if shape is None or 1 not in shape:
             return frozenset()
@@ -88,22 +104,22 @@ class _Search:
             return frozenset()
         return frozenset(axes)
 
-    def norms_of(self, x: Tensor, kept: frozenset[int]) -> Iterator[Normalization]:
+    def search(self, x: Tensor, kept: frozenset[int]) -> NearNorm | None:
+        """Find the normalisations of x; where there is none, give what is nearly one."""
         if (x, kept) in self.read:
-            return
+            return None
         self.read.add((x, kept))
-        yield from self.ends(Reading(self.scope, x, kept))
-
-    def ends(self, reading: Reading) -> Iterator[Normalization]:
+        reading = Reading(self.scope, x, kept)
         likes = self.likes(reading)
         if not likes:
-            return
+            return near_norm(reading, lambda tensor: _between(reading, tensor))
         static = {tensor: entry for tensor, entry in likes.items() if entry[0].static}
         for tensor in _ends(static or likes, self.graph):
             like, kind = likes[tensor]
             norm = self.fact(reading, tensor, like, kind)
             self.covered.update(norm.nodes)
-            yield norm
+            self.norms.append(norm)
+        return None
 
     def likes(self, reading: Reading) -> dict[Tensor, tuple[Like, Kind]]:
         result = {}
@@ -146,11 +162,13 @@ class _Search:
             dtype=x.dtype,
             statistics_dtype=_statistics_dtype(nodes) or x.dtype,
             centred=like.centred,
-            one_pass=False,
+            one_pass=like.centred and is_one_pass(reading, nodes),
             clipped=like.clipped,
             groups=1 if kind == "GroupNorm" else None,
             training=kind == "BatchNorm",
             permutation=None if order == tuple(range(rank)) else order,
+            quantized=_quantized(x, y, nodes),
+            steps=steps_of(reading, nodes),
             constant=self.constants.is_constant(x),
         )
 
@@ -250,12 +268,17 @@ def _entry(x: Tensor, y: Tensor, nodes: list[Node]) -> Tensor:
     return x
 
 
+def _quantized(x: Tensor, y: Tensor, nodes: list[Node]) -> str:
+    inside = any(node.op in {"QuantizeLinear", "DequantizeLinear"} for node in nodes)
+    return "inside" if inside else quantized(x, y)
+
+
 def _statistics_dtype(nodes: list[Node]) -> int:
     """Give the narrowest type in which a mean, a square or a root is computed."""
     types = [
         node.outputs[0].dtype
         for node in nodes
-        if (node.op in _REDUCTIONS or node.op in {"Pow", "Sqrt"} or _squares(node))
+        if (node.op in REDUCTIONS or node.op in {"Pow", "Sqrt"} or _squares(node))
         and node.outputs[0].dtype in _WIDTH
     ]
     return min(types, key=_WIDTH.__getitem__, default=0)
