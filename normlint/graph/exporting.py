@@ -319,7 +319,13 @@ def _drop_uncalled(model: ModelProto, original: ModelProto) -> None:
 def _declare_opsets(model: ModelProto, graph: Graph) -> None:
     declared = {"" if e.domain == "ai.onnx" else e.domain: e for e in model.opset_import}
     if "" in declared:
+        before = declared[""].version
         declared[""].version = graph.opset
+        # The checker wants functions to mean the same as the model; their nodes were raised with it.
+        for function in model.functions:
+            for entry in function.opset_import:
+                if entry.domain in {"", "ai.onnx"} and entry.version == before:
+                    entry.version = graph.opset
     for scope in graph.scopes():
         for node in scope.nodes:
             if node.origin is None and node.domain and node.domain not in declared:

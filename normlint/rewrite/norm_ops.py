@@ -37,6 +37,7 @@ OPSETS = {
     "RMSNormalization": 23,
 }
 """The opset from which on an operator may be used (GroupNormalization 18 is deprecated)."""
+_MEAN_SQUARE_OPS = frozenset(("RMSNormalization", "SimplifiedLayerNormalization"))
 _FIRST_AXIS = {"InstanceNormalization": 2, "GroupNormalization": 1}
 """The first axis of the statistics; in a GroupNormalization, of those within a group."""
 _WIDTH: dict[int, int] = {
@@ -181,6 +182,17 @@ def _channels(norm: Normalization, axis: int) -> int:
     if not found:
         raise refuse(Reason.SHAPE_UNKNOWN, norm.x, "the number of channels is not known")
     return found[0]
+
+
+def is_half_fused(norm: Normalization) -> bool:
+    """Whether the mean is subtracted once for several readers, of which an RMSNorm is one.
+
+    That is what remains of several LayerNorms of one tensor when their common work is shared.
+    """
+    return any(
+        node.op in _MEAN_SQUARE_OPS and len(set(node.inputs[0].consumers)) > 1
+        for node in norm.nodes
+    )
 
 
 def demand_plain(norm: Normalization) -> None:
