@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from onnx import FunctionProto, GraphProto, ModelProto
 
-MOST_NODES = 2_000_000
+MOST_NODES = 200_000
+"""Nodes that calls are expanded to, in one graph; what is called beyond stays a call."""
 DEEPEST_CALL = 32
 
 
@@ -60,11 +61,21 @@ def expand(nodes: Iterable[NodeProto], known: Library) -> Iterator[Origin]:
         while pending:
             origin = pending.pop()
             function = known.find(origin.proto)
-            if function is None or len(origin.functions) >= DEEPEST_CALL or made > MOST_NODES:
-                made += 1
+            if function is None or made > MOST_NODES or _is_endless(origin, function):
                 yield origin
                 continue
-            pending.extend(reversed(list(_body(origin, function, known.taken))))
+            body = list(_body(origin, function, known.taken))
+            made += len(body)
+            pending.extend(reversed(body))
+
+
+def _is_endless(origin: Origin, function: FunctionProto) -> bool:
+    """Whether a function calls itself, in however many steps, or calls go too deep."""
+    return _qualified(function) in origin.functions or len(origin.functions) >= DEEPEST_CALL
+
+
+def _qualified(function: FunctionProto) -> str:
+    return f"{function.domain}::{function.name}"
 
 
 def _body(origin: Origin, function: FunctionProto, taken: set[str]) -> Iterator[Origin]:
@@ -92,8 +103,7 @@ def _body(origin: Origin, function: FunctionProto, taken: set[str]) -> Iterator[
 
 def _origin(outer: Origin, function: FunctionProto, proto: NodeProto) -> Origin:
     call = outer.call or outer.proto.name or (outer.proto.output[0] if outer.proto.output else "")
-    qualified = f"{function.domain}::{function.name}"
-    return Origin(proto, outer.index, (*outer.functions, qualified), call)
+    return Origin(proto, outer.index, (*outer.functions, _qualified(function)), call)
 
 
 def _identity(source: str, target: str) -> NodeProto:

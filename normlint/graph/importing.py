@@ -242,6 +242,7 @@ def _inferred(model: ModelProto, expanded: list[Origin]) -> GraphProto:
     if model.functions:
         typed = ModelProto()
         typed.CopyFrom(model)
+        del typed.functions[:]  # calls within calls would be followed without any bound
         del typed.graph.node[:]
         typed.graph.node.extend(origin.proto for origin in expanded)
     known = {value.name for value in (*typed.graph.value_info, *typed.graph.output)}

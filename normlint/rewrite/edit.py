@@ -185,7 +185,13 @@ class Editor:
             doomed.extend(inner for graph in _graphs(node) for inner in graph.nodes)
             for gone in doomed:
                 pending.extend(t.producer for t in gone.inputs if t.producer is not None)
-                gone.inputs.clear()
+                _stop_reading(gone)
+
+
+def _stop_reading(node: Node) -> None:
+    """Take a dead node off its inputs' readers; it keeps them, for values computed later read them."""
+    for tensor in node.inputs:
+        list.remove(tensor.outputs, node)
 
 
 def _graphs(node: Node) -> Iterable[Graph]:

@@ -87,7 +87,10 @@ def _engines(cut: Cut) -> _Engines:
         exact = double(cut.before)
     except CannotRun:
         pass
-    for lift, narrowest in ((own_types, dtype), (single, TensorProto.FLOAT)):
+    ways = [(own_types, dtype), (single, TensorProto.FLOAT)]
+    if dtype == TensorProto.BFLOAT16:  # no engine runs it whole
+        ways.pop(0)
+    for lift, narrowest in ways:
         try:
             return _Engines(lift(cut.before), lift(cut.after), exact, narrowest)
         except CannotRun as fault:

@@ -1,0 +1,120 @@
+"""Verification lets an equal rewrite pass and stops one that moves the numbers."""
+
+import numpy as np
+import pytest
+from onnx import numpy_helper, parser
+
+from normlint.context.constants import Constants
+from normlint.graph import Graph, build_graph
+from normlint.rule import Applicability, Computed, NewNode, Replace, Rewrite
+from normlint.verify import Failure, verify_rewrite
+
+
+def graph_of(text: str, opset: int = 17) -> Graph:
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
+    return build_graph(model, numpy_helper.to_array)
+
+
+def layer_norm(dtype: str = "float", shape: str = "2,3,8") -> Graph:
+    code = {"float": 1, "double": 11, "float16": 10, "bfloat16": 16}[dtype]
+    return graph_of(
+        f"""
+        g ({dtype}[{shape}] x) => ({dtype}[{shape}] y)
+        {{
+            two32 = Constant<value_float = 2.0>()
+            two = Cast<to = {code}>(two32)
+            eps32 = Constant<value_float = 1e-5>()
+            eps = Cast<to = {code}>(eps32)
+            m = ReduceMean<axes = [-1]>(x)
+            d = Sub(x, m)
+            s = Pow(d, two)
+            v = ReduceMean<axes = [-1]>(s)
+            e = Add(v, eps)
+            r = Sqrt(e)
+            y = Div(d, r)
+        }}
+        """
+    )
+
+
+def fused(graph: Graph, epsilon: float) -> Rewrite:
+    ones = Computed((8,), graph.inputs[0].dtype, lambda: np.ones(8))
+    recipe = NewNode(
+        "LayerNormalization", (graph.inputs[0], ones), {"axis": -1, "epsilon": epsilon}
+    )
+    return Rewrite(
+        "fuse", Applicability.SAFE, (Replace((graph.outputs[0],), recipe),), tuple(graph.nodes)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", ["2,3,8", "N,T,8", "1,8"])
+def test_an_equal_rewrite_passes(dtype: str, shape: str) -> None:
+    graph = layer_norm(dtype, shape)
+
+    outcome = verify_rewrite(fused(graph, 1e-5), Constants(graph), 17)
+
+    assert not isinstance(outcome, Failure), outcome
+    assert outcome.inputs == 5
+    assert outcome.max_rel <= max(outcome.tolerance, 1e-2)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 1e-6])
+def test_another_epsilon_is_seen(epsilon: float) -> None:
+    graph = layer_norm()
+
+    outcome = verify_rewrite(fused(graph, epsilon), Constants(graph), 17)
+
+    assert isinstance(outcome, Failure)
+    assert outcome.moved
+
+
+def test_a_lost_mean_is_seen() -> None:
+    graph = layer_norm()
+    root = graph.nodes[-2].y
+    recipe = NewNode("Div", (graph.inputs[0], root))
+    rewrite = Rewrite("t", Applicability.SAFE, (Replace((graph.outputs[0],), recipe),), ())
+
+    outcome = verify_rewrite(rewrite, Constants(graph), 17)
+
+    assert isinstance(outcome, Failure)
+
+
+def test_what_others_read_is_compared_too() -> None:
+    graph = graph_of(
+        """
+        g (float[2,4] x) => (float[2,4] y, float[2,4] other) <float[4] w = {1, 2, 3, 4}> {
+            a = Mul(x, w)
+            y = Neg(a)
+            other = Abs(a)
+        }
+        """
+    )
+    scaled, negation = graph.nodes[0], graph.nodes[1]
+    weight = Computed((4,), 1, lambda: -scaled.inputs[1].values)
+    rewrite = Rewrite(
+        "t",
+        Applicability.SAFE,
+        (
+            Replace((scaled.y,), NewNode("Mul", (scaled.inputs[0], weight))),
+            Replace((negation.y,), NewNode("Identity", (scaled.y,))),
+        ),
+        (scaled, negation),
+    )
+
+    outcome = verify_rewrite(rewrite, Constants(graph), 17)
+
+    assert isinstance(outcome, Failure)
+    assert outcome.moved
+    assert "a moved" in outcome.detail
+
+
+def test_what_no_engine_runs_is_no_proof() -> None:
+    graph = graph_of("g (float[2] x) => (float[2] y) { y = com.example.Odd(x) }")
+    recipe = NewNode("Neg", (graph.inputs[0],))
+    rewrite = Rewrite("t", Applicability.SAFE, (Replace((graph.outputs[0],), recipe),), ())
+
+    outcome = verify_rewrite(rewrite, Constants(graph), 17)
+
+    assert isinstance(outcome, Failure)
+    assert not outcome.moved
