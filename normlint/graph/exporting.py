@@ -49,17 +49,20 @@ class _Exporter:
 
     def graph(self, root: Graph, target: GraphProto) -> None:
         """Write the nodes of a graph and its subgraphs into a copy of the original proto."""
+        written: list[tuple[Graph, GraphProto, GraphProto]] = []
         pending = [(root, target)]
         while pending:
             graph, proto = pending.pop()
             before = GraphProto()
             before.CopyFrom(proto)
+            written.append((graph, proto, before))
             nodes, inner = self.nodes(graph, before)
             del proto.node[:]
             proto.node.extend(nodes)
             for position, name, subgraph in inner:
                 attribute = next(a for a in proto.node[position].attribute if a.name == name)
                 pending.append((subgraph, attribute.g))
+        for graph, proto, before in written:  # once all subgraphs say what they read
             self.constants(graph, proto, before)
 
     def nodes(
