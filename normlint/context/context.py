@@ -10,11 +10,13 @@ from normlint.context.settings import Settings
 
 if TYPE_CHECKING:
     from normlint.context.placement import Placement, Placements
+    from normlint.context.sequence import SequenceEvidence
     from normlint.context.streams import Stream
     from normlint.context.structure import Structure
     from normlint.graph import Graph
     from normlint.normalization import NearNorm, Normalization
     from normlint.recognise import Recognised
+    from normlint.rewrite.fold_plan import Folds
 
 
 class Context:
@@ -61,6 +63,13 @@ class Context:
         return self._recognised.near_norms
 
     @cached_property
+    def folds(self) -> Folds:
+        """What becomes of each BatchNorm and each scale and shift per channel, and why."""
+        from normlint.rewrite.fold_plan import Folds
+
+        return Folds(self)
+
+    @cached_property
     def structure(self) -> Structure:
         """The flow of data, attentions and residual additions."""
         from normlint.context.structure import Structure
@@ -80,6 +89,20 @@ class Context:
 
         return streams(self.structure, self._placements)
 
+    @cached_property
+    def stacks(self) -> tuple[tuple[Stream, ...], ...]:
+        """The streams, a decoder together with the encoder that it reads."""
+        from normlint.context.stacks import stacks
+
+        return stacks(self.streams, self.structure)
+
     def placement(self, norm: Normalization) -> Placement:
         """Give where a normalisation stands: its placement, stream and layer."""
         return self._placements(norm)
+
+    @cached_property
+    def sequence(self) -> SequenceEvidence:
+        """What shows that the model works on sequences."""
+        from normlint.context.sequence import sequence_evidence
+
+        return sequence_evidence(self.graph, self.structure)

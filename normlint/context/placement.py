@@ -68,7 +68,7 @@ class Placements:
         self.structure = structure
         self.layer_of = [layers(chain) for chain in structure.chains]
         self.spots: dict[Normalization, Placement] = {}
-        self._steps = {step.norm: step for step in structure.flow.steps if step.norm is not None}
+        self._steps = structure.step_of
         self._on = self._norms_by_sum()
         for index, chain in enumerate(structure.chains):
             for add, depth in zip(chain, self.layer_of[index], strict=True):

@@ -22,14 +22,19 @@ class Stream:
     """A residual stream.
 
     `adds` are its residual additions in order, with the layer of each (from 0) in `layer_of` and
-    where its norms stand in `words`. `norms` are all that stand on it or in its branches, in order.
+    where its norms stand in `words`; `placed` are the norms on it and in its branches, in order.
     """
 
     index: int
     adds: tuple[Residual, ...]
     layer_of: tuple[int, ...]
     words: tuple[Place, ...]
-    norms: tuple[Normalization, ...] = ()
+    placed: tuple[tuple[Normalization, Place], ...] = ()
+
+    @property
+    def norms(self) -> tuple[Normalization, ...]:
+        """All norms that stand on it or in its branches, in order."""
+        return tuple(norm for norm, _ in self.placed)
 
     @property
     def depth(self) -> int:
@@ -95,17 +100,17 @@ def most_common(words: tuple[Place, ...]) -> Place:
 
 def streams(structure: Structure, placements: Placements) -> tuple[Stream, ...]:
     """Give the residual streams of a model, in the order of their first additions."""
-    norms: dict[int, list[Normalization]] = {}
+    placed: dict[int, list[tuple[Normalization, Place]]] = {}
     for norm, spot in placements.spots.items():
         if spot.stream is not None:
-            norms.setdefault(spot.stream, []).append(norm)
+            placed.setdefault(spot.stream, []).append((norm, spot.word))
     return tuple(
         Stream(
             index,
             tuple(chain),
             placements.layer_of[index],
             tuple(placements.word(add) for add in chain),
-            tuple(norms.get(index, ())),
+            tuple(placed.get(index, ())),
         )
         for index, chain in enumerate(structure.chains)
     )

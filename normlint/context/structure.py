@@ -31,6 +31,7 @@ class Structure:
         self.attentions: dict[Step, Attention] = attentions(self.flow)
         self.residuals = Residuals(self.flow, self.attentions)
         self.chains = self._chains()
+        self.step_of = {step.norm: step for step in self.flow.steps if step.norm is not None}
 
     def _chains(self) -> list[list[Residual]]:
         chains: list[list[Residual]] = []
