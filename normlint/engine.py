@@ -35,6 +35,8 @@ class Options:
     """none, region or model."""
     inputs: Path | None = None
     """The user's own inputs (npz) for `verify = "model"`."""
+    inventory: bool = False
+    """Whether the report lists every normalisation."""
     max_model_size: int | None = None
     """Bytes above which a model is not opened."""
 
@@ -70,7 +72,7 @@ def check_model(
         ignored = suppressor.with_model(_ignores(model))
         report = _repaired(model, name, rules, settings, options, lambda f: ignored(f) is None)
     else:
-        report = _looked_at(model, name, rules, settings)
+        report = _looked_at(model, name, rules, settings, options)
     return replace(report, findings=(*faults, *report.findings))
 
 
@@ -91,7 +93,7 @@ def _of_fault(fault: FileFault, rules: Sequence[Rule]) -> tuple[Finding, ...]:
 
 
 def _looked_at(
-    model: ModelFile, name: str, rules: Sequence[Rule], settings: Settings
+    model: ModelFile, name: str, rules: Sequence[Rule], settings: Settings, options: Options
 ) -> ModelReport:
     from normlint.context import Context
     from normlint.findings import Reporter
@@ -101,7 +103,7 @@ def _looked_at(
     context = Context(build_graph(model.proto, model.values), settings)
     reporter = Reporter(context.graph)
     findings = tuple(reporter.finding(rule, said) for rule, said in speak(rules, context))
-    return _report(model, name, context, findings)
+    return _report(model, name, context, findings, options)
 
 
 def _repaired(
@@ -125,8 +127,9 @@ def _repaired(
     if options.verify == "model" and result.fixed:
         findings = (*findings, *_whole(model, result, rules, options))
         if any(f.code == "NL990" for f in findings[len(result.fixed) :]):
-            return _report(model, name, result.context, findings)
-    report = _report(model, name, result.context, findings)
+            unwritten = tuple(_unapplied(finding) for finding in findings)
+            return _report(model, name, result.context, unwritten, options)
+    report = _report(model, name, result.context, findings, options)
     if result.fixed:
         report = replace(report, changes=changed_lines(model.proto, result.proto))
     if options.diff:
@@ -188,7 +191,11 @@ def _not_written(fault: SaveError) -> tuple[Finding, ...]:
 
 
 def _report(
-    model: ModelFile, name: str, context: Context, findings: tuple[Finding, ...]
+    model: ModelFile,
+    name: str,
+    context: Context,
+    findings: tuple[Finding, ...],
+    options: Options,
 ) -> ModelReport:
     from normlint.findings import counted
 
@@ -201,7 +208,14 @@ def _report(
         norms=counted(norm.kind for norm in context.norms),
         findings=findings,
         ignores=_ignores(model),
+        inventory=_inventory(name, context) if options.inventory else (),
     )
+
+
+def _inventory(name: str, context: Context) -> tuple[dict[str, Any], ...]:
+    from normlint.norms import norms_document
+
+    return tuple(norms_document(name, context)["norms"])
 
 
 def _ignores(model: ModelFile) -> str:

@@ -121,6 +121,8 @@ class ModelReport:
     readable: bool = True
     ignores: str = ""
     """Suppressions that the model carries: the text of its metadata entry `normlint.ignore`."""
+    inventory: tuple[dict[str, Any], ...] = ()
+    """Every normalisation, as `normlint norms` has it, where a format draws them."""
 
     @property
     def has_open(self) -> bool:
