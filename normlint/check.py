@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from normlint.baseline import FILE, Baseline, read, with_baseline
 from normlint.discover import STDIN, discover
 from normlint.outputs import parse_outputs, write_outputs
 from normlint.plugins import load_rules
-from normlint.report import stream
+from normlint.report import DRAWS_NORMS, stream
 from normlint.report.progress import Progress
 from normlint.report.settings import settings_text
 from normlint.report.view import View
@@ -51,7 +51,8 @@ class Wishes:
     verbose: bool = False
     progress: bool = True
     color: str = "auto"
-    max_model_size: int | None = field(default=None)
+    inventory: bool = False
+    """Whether a format wants every normalisation."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def check(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> int:
         stream.emit(_shown(paths, resolver, wishes))
         return 0
     known = baseline_of(config) if wishes.baseline else None
-    found = survey(paths, resolver, wishes)
+    drawn = any(output.format in DRAWS_NORMS for output in outputs)
+    found = survey(paths, resolver, replace(wishes, inventory=drawn))
     models, notes = _known_marked(found, known)
     report = Report(models)
     gate = Gate(config.fail_on, wishes.diff, wishes.exit_non_zero_on_fix)
@@ -154,7 +156,7 @@ def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list
             "output": output,
             "backup": wishes.backup,
             "inputs": wishes.inputs,
-            "max_model_size": wishes.max_model_size,
+            "inventory": wishes.inventory,
         }
         job = plan(target, _config_of(target, resolver), rules, options)
         if target.path is None:

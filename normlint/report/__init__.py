@@ -20,11 +20,15 @@ FORMATS = {
     "gitlab": "gitlab:gitlab",
     "junit": "junit:junit",
     "markdown": "markdown:markdown",
+    "html": "html:html",
 }
 """Name of a format → module and function; a module is imported when its format is asked for."""
 
 TEXT = frozenset(("full", "concise", "grouped"))
 """Formats for people: they bear colours and end with the summary."""
+
+DRAWS_NORMS = frozenset(("html",))
+"""Formats that want every normalisation of a model."""
 
 
 def render(name: str, report: Report, view: View) -> str:

@@ -1,0 +1,164 @@
+"""A report as one page: no other file, no network, light and dark, with search."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from normlint import __version__
+from normlint.report.full import place_text
+from normlint.report.groups import Group, grouped
+from normlint.report.look import visible
+from normlint.report.summary import summary
+from normlint.report.svg import STYLE, svg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from normlint.report.view import View
+    from normlint.results import Finding, ModelReport, Report
+
+_LEVELS = ("error", "warning", "info", "fixed")
+
+
+def html(report: Report, view: View) -> str:
+    """Render the page."""
+    room = files("normlint.report")
+    style = room.joinpath("page.css").read_text(encoding="utf-8")
+    script = room.joinpath("page.js").read_text(encoding="utf-8")
+    parts = [
+        (
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+            "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
+            f"<title>normlint report</title>\n<style>\n{style}{STYLE}</style>\n</head>\n<body>\n"
+        ),
+        "<h1>normlint report</h1>\n",
+        *(f"<p>{text(line)}</p>\n" for line in summary(report, view)),
+        _tools(),
+        *(part for model in report.models for part in _model(model)),
+        f'<p class="soft">normlint {__version__}</p>\n',
+        f"<script>\n{script}</script>\n</body>\n</html>\n",
+    ]
+    return "".join(parts)
+
+
+def text(words: str) -> str:
+    """Write text so that HTML shows it as it is."""
+    return escape(visible(words))
+
+
+def _tools() -> str:
+    boxes = "".join(
+        f'<label><input type="checkbox" value="{level}" checked> {level}</label>'
+        for level in _LEVELS
+    )
+    return (
+        '<div class="tools"><input type="search" id="search" placeholder="Search rules, nodes, '
+        f'modules, messages" aria-label="Search">{boxes}'
+        '<span id="shown" class="soft" role="status"></span></div>\n'
+    )
+
+
+def _model(model: ModelReport) -> Iterator[str]:
+    yield f"<section>\n<h2>{text(model.path)}</h2>\n"
+    yield f'<p class="soft">{text(_facts(model))}</p>\n'
+    if model.inventory:
+        yield _map(model)
+    shown = [finding for finding in model.findings if finding.suppressed is None]
+    if not shown:
+        yield "<p>No findings.</p>\n"
+    for group in grouped(model, shown):
+        yield from _card(group)
+    yield "</section>\n"
+
+
+def _facts(model: ModelReport) -> str:
+    if not model.readable:
+        return "could not be read"
+    opsets = ", ".join(f"{domain} {version}" for domain, version in model.opset.items())
+    norms = ", ".join(f"{count} {kind}" for kind, count in model.norms.items())
+    facts = (model.producer, f"opset {opsets}", f"{model.nodes} nodes", norms)
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _map(model: ModelReport) -> str:
+    """Draw the norms along the depth, a row for each stream of residuals."""
+    found = {name for f in model.findings if f.suppressed is None for name in (f.node, *f.nodes)}
+    parts = ['<div class="map" role="img" aria-label="The normalisations along the depth">']
+    stream = model.inventory[0]["stream"]
+    for norm in model.inventory:
+        if norm["stream"] != stream:
+            stream = norm["stream"]
+            parts.append('<span class="break"></span>')
+        mark = " found" if found.intersection(norm["nodes"]) else ""
+        where = norm["module"] or norm["nodes"][0]
+        title = f"{norm['kind']}, {norm['placement']}, {norm['form']}: {where}"
+        depth = "" if norm["depth"] is None else norm["depth"]
+        kind = escape(norm["kind"])
+        parts.append(f'<span class="{kind}{mark}" title="{text(title)}">{depth}</span>')
+    return "".join((*parts, "</div>\n"))
+
+
+def _card(group: Group) -> Iterator[str]:
+    finding = group.first
+    fixed = finding.fix is not None and finding.fix.applied
+    level = "fixed" if fixed else finding.severity.value
+    times = f" · {len(group)} times" if len(group) > 1 else ""
+    yield f'<article class="card {level}" data-level="{level}">\n'
+    yield f"<h3>{text(f'{finding.code} {finding.rule}')} "
+    yield f'<span class="badge">{level}</span><span class="soft">{times}</span></h3>\n'
+    yield f"<p>{text(finding.message)}</p>\n"
+    yield from _repair(finding)
+    yield from _places(group)
+    yield from _evidence(finding)
+    yield from _pictures(finding)
+    yield "</article>\n"
+
+
+def _repair(finding: Finding) -> Iterator[str]:
+    fix, missed = finding.fix, finding.not_fixed
+    if fix is not None:
+        state = "Repaired" if fix.applied else "Repair"
+        proof = ""
+        if fix.verification is not None:
+            proof = f"; max |Δ| {fix.verification.max_abs:.2g}"
+        yield f"<p>{state}: {text(fix.title)} ({fix.applicability}{proof})</p>\n"
+    if missed is not None:
+        detail = f"{missed.reason}: {missed.detail} {missed.at}"
+        yield f"<p>Not repaired, {text(detail)}</p>\n"
+
+
+def _places(group: Group) -> Iterator[str]:
+    places = [
+        " · ".join(part for part in (place_text(f), f.module, f.source) if part)
+        for f in group.findings
+    ]
+    if any(places):
+        yield f"<details{' open' if len(places) == 1 else ''}><summary>Places</summary><ul>"
+        yield "".join(f"<li>{text(place)}</li>" for place in places)
+        yield "</ul></details>\n"
+
+
+def _evidence(finding: Finding) -> Iterator[str]:
+    if finding.evidence:
+        rows = (
+            f"<tr><th>{text(str(key))}</th><td><code>{text(str(value))}</code></td></tr>"
+            for key, value in finding.evidence.items()
+        )
+        yield f"<details><summary>Evidence</summary><table>{''.join(rows)}</table></details>\n"
+
+
+def _pictures(finding: Finding) -> Iterator[str]:
+    if len(finding.picture) < 2:
+        return
+    yield '<div class="pictures"><figure>'
+    yield svg(finding.picture, title="as it is")
+    yield "<figcaption>as it is</figcaption></figure>"
+    if finding.fix is not None and finding.fix.picture:
+        yield "<figure>"
+        yield svg(finding.fix.picture[::-1], title="repaired")
+        yield "<figcaption>repaired</figcaption></figure>"
+    yield "</div>\n"
