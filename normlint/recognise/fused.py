@@ -127,7 +127,7 @@ def quantized(x: Tensor, y: Tensor) -> str:
 def _batch(op: _Operator) -> Normalization | None:
     if any(op.node.input(index) is None for index in range(1, 5)):
         return None
-    training = _has_batch_statistics(op.node)
+    training = has_batch_statistics(op.node)
     axes = None
     if training and op.rank is not None:
         axes = tuple(axis - op.rank for axis in range(op.rank) if axis != 1)
@@ -140,7 +140,8 @@ def _batch(op: _Operator) -> Normalization | None:
     )
 
 
-def _has_batch_statistics(node: Node) -> bool:
+def has_batch_statistics(node: Node) -> bool:
+    """Whether a BatchNormalization normalises with the statistics of what it reads."""
     opset = node.graph.opset
     if opset >= 14 and node.attrs.get("training_mode", 0):
         return True

@@ -1,0 +1,260 @@
+"""Backward: from a scale and shift to the linear operators that compute what it acts on."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import TensorProto
+
+from normlint.context.linear import LINEAR, Blocked, linear_beyond, obstacle, upstream
+from normlint.context.passages import PASSAGES
+from normlint.rewrite.affine import Affine, Elementwise, elementwise
+from normlint.rewrite.fold_outputs import scale_outputs
+from normlint.rewrite.fold_quantized import behind_dequantize
+from normlint.rewrite.fold_weights import check_shift, computed, vector
+from normlint.rule import NewNode, NotFixed, Reason, Redirect, Replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from normlint.context.linear import Passage
+    from normlint.graph import Node, Tensor
+    from normlint.rewrite.affine import Weights
+    from normlint.rule import Edit, Operand
+
+    Array = np.ndarray[Any, Any]
+    Wrap = Callable[[Operand], NewNode]
+
+_LONGEST = 64
+"""Nodes between a scale and shift and its linear operator."""
+_DEEPEST = 8
+"""Concats in a row that are followed into all their branches."""
+_LARGEST_SPREAD = 1 << 16
+
+
+class Backward:
+    """Finds out whether a scale and shift can go backward, and how; one use each."""
+
+    def __init__(self, anchor: Node, weights: Weights) -> None:
+        self.anchor = anchor
+        self.weights = weights
+        self.nodes: list[Node] = [anchor]
+        """Nodes that the rewrite takes the place of."""
+        self.linear: list[Node] = []
+        """Linear operators that take it up."""
+        self.merged: list[Node] = []
+        """Further Mul, Add, Sub, Div that are taken up with it."""
+        self.edits: list[Edit] = []
+        self.quantized = False
+        """Whether the weights are behind a DequantizeLinear."""
+
+    def fold(self, source: Tensor, axis: int, affine: Affine) -> tuple[Edit, ...]:
+        """Give the edits that replace the anchor's output. Raises Blocked."""
+        if not affine.is_finite:
+            raise Blocked(Reason.WOULD_OVERFLOW, self.anchor, "a scale or shift is not finite")
+        operand = self.pull(source, axis, affine, 0)
+        target = self.anchor.y
+        if isinstance(operand, NewNode):
+            return (*self.edits, Replace((target,), operand))
+        return (*self.edits, Redirect(target, operand))  # type: ignore[arg-type] # a Split's output
+
+    def pull(self, tensor: Tensor, axis: int, affine: Affine, depth: int) -> Operand:
+        """Describe `affine` of a tensor, taken up by what computes it. Raises Blocked."""
+        wraps: list[Wrap] = []
+        for _ in range(_LONGEST):
+            if depth and self.weights.constants.is_constant(tensor):
+                return _wrapped(self._constant(tensor, axis, affine), wraps)
+            node = self._producer(tensor)
+            step = elementwise(node, self.weights.constants)
+            if step is not None:
+                affine = self._arithmetic(step, axis, affine, wraps)
+                tensor = step.x
+                continue
+            recipe = scale_outputs(node, axis, affine, self.weights)
+            if recipe is not None:
+                self._note(node, affine)
+                return _wrapped(recipe, wraps)
+            passages = self._passages(node, tensor, axis, affine)
+            self.nodes.append(node)
+            if node.op == "Concat":
+                return _wrapped(self._concat(node, passages, affine, depth), wraps)
+            if len(node.outputs) > 1 and node.op == "Split":
+                return _wrapped(self._split(node, tensor, passages[0], affine, depth), wraps)
+            wraps.append(_rebuild(node, passages[0], affine))
+            affine = affine.across(passages[0])
+            tensor, axis = passages[0].tensor, passages[0].axis
+        raise Blocked(Reason.NO_LINEAR_NEIGHBOUR, tensor, "no linear operator is near")
+
+    def _producer(self, tensor: Tensor) -> Node:
+        """Give the node that computes a tensor which nobody else needs. Raises Blocked."""
+        node = tensor.producer
+        if node is None or node.graph is not self.anchor.graph:
+            what = (
+                "is computed outside of the subgraph"
+                if node is not None
+                else "is computed by no node"
+            )
+            raise Blocked(Reason.NO_LINEAR_NEIGHBOUR, tensor, f"{tensor.name} {what}")
+        hindrance = self._hindrance(tensor)
+        if hindrance is None:
+            return node
+        if not self._leads_on(node):
+            raise _blocked(obstacle(node, up=True))
+        raise _blocked(hindrance)
+
+    def _hindrance(self, tensor: Tensor) -> NotFixed | None:
+        if tensor.is_output:
+            return NotFixed(Reason.GRAPH_OUTPUT, tensor, f"{tensor.name} is an output of the graph")
+        readers = set(tensor.consumers)
+        if len(readers) == 1:
+            return None
+        other = next((node for node in tensor.consumers if node not in self.nodes), None)
+        return NotFixed(
+            Reason.OTHER_READER, other, f"{tensor.name} is read by another node as well"
+        )
+
+    def _leads_on(self, node: Node) -> bool:
+        """Whether a linear operator could be reached by way of a node."""
+        if node.op in LINEAR or node.op == "BatchNormalization":
+            return True
+        passes = node.op in PASSAGES or elementwise(node, self.weights.constants) is not None
+        return passes and linear_beyond(node.inputs, up=True) is not None
+
+    def _passages(self, node: Node, tensor: Tensor, axis: int, affine: Affine) -> list[Passage]:
+        try:
+            found = upstream(node, tensor, axis, affine.channels, self.weights.constants)
+            for passage in found or ():
+                affine.check(passage, node)
+        except Blocked as blocked:
+            if linear_beyond(node.inputs, up=True) is None:
+                raise _blocked(obstacle(node, up=True)) from blocked
+            raise
+        if not found:
+            raise _blocked(obstacle(node, up=True))
+        return found
+
+    def _note(self, node: Node, affine: Affine) -> None:
+        """Note the linear operator that takes it up, if its type is wide enough."""
+        narrow = node.y.dtype == TensorProto.FLOAT16 != self.anchor.y.dtype
+        if narrow and np.any(np.abs(affine.scale) > 1):
+            raise Blocked(
+                Reason.TYPE_MISMATCH, node, f"{node.op} computes in float16, whose range may not do"
+            )
+        self.nodes.append(node)
+        self.linear.append(node)
+        for tensor in node.inputs[:2]:
+            dequantize = behind_dequantize(tensor)
+            if dequantize is not None and self.weights.constants.is_constant(tensor):
+                self.quantized = True
+
+    def _arithmetic(
+        self, step: Elementwise, axis: int, affine: Affine, wraps: list[Wrap]
+    ) -> Affine:
+        """Take up a Mul, Add, Sub or Div by a constant; give what is left for its input."""
+        varies = step.varies()
+        along = varies is not None and all(a == axis for a in varies)
+        if along:
+            inner = step.affine(axis, affine.channels, self.weights)
+            self.nodes.append(step.node)
+            self.merged.append(step.node)
+            return affine.after(inner)
+        if step.node.op not in {"Add", "Sub"}:
+            raise Blocked(
+                Reason.CHANNEL_AXIS_MOVED,
+                step.node,
+                f"the constant of {step.node.op} varies along other axes",
+            )
+        wraps.append(self._shifted(step, axis, affine))
+        self.nodes.append(step.node)
+        return affine.without_shift()
+
+    def _shifted(self, step: Elementwise, axis: int, affine: Affine) -> Wrap:
+        """Describe an Add or Sub whose constant is no vector of channels: it takes the shift."""
+        node, constant = step.node, step.constant
+        rank = step.x.rank
+        if rank is None or node.y.rank != rank:
+            raise Blocked(
+                Reason.SHAPE_UNKNOWN, node, f"the rank of what {node.op} reads is unknown"
+            )
+        shape = tuple(-1 if k == axis else 1 for k in range(rank))
+        scale, shift = affine.scale.reshape(shape), affine.shift.reshape(shape)
+        before = self.weights.shape(constant)
+        after = np.broadcast_shapes(before, scale.shape)
+        if math.prod(after) > max(math.prod(before), _LARGEST_SPREAD):
+            raise Blocked(Reason.BROADCAST, node, f"the constant of {node.op} would grow")
+        sign = -1 if node.op == "Sub" and step.position == 0 else 1
+
+        def compute() -> Array:
+            return np.asarray(scale * self.weights.values(constant) + sign * shift)
+
+        new = computed(after, constant.dtype, compute, constant.name)
+        position = step.position
+
+        def wrap(inner: Operand) -> NewNode:
+            inputs = (inner, new) if position == 0 else (new, inner)
+            return NewNode(node.op, inputs, node.attrs, node)
+
+        return wrap
+
+    def _concat(self, node: Node, passages: list[Passage], affine: Affine, depth: int) -> NewNode:
+        if depth >= _DEEPEST:
+            raise Blocked(Reason.NO_LINEAR_NEIGHBOUR, node, "too many Concats in a row")
+        if len({passage.tensor for passage in passages}) < len(passages):
+            raise Blocked(Reason.OTHER_READER, node, "Concat reads the same tensor twice")
+        parts = tuple(
+            self.pull(passage.tensor, passage.axis, affine.across(passage), depth + 1)
+            for passage in passages
+        )
+        return NewNode("Concat", parts, node.attrs, node)
+
+    def _constant(self, tensor: Tensor, axis: int, affine: Affine) -> Operand:
+        """Give a constant part of a Concat, scaled and shifted."""
+        shape = self.weights.shape(tensor)
+        along = tuple(-1 if k == axis else 1 for k in range(len(shape)))
+        check_shift(affine.shift, tensor.dtype, self.anchor)
+
+        def compute() -> Array:
+            values = self.weights.values(tensor)
+            return np.asarray(affine.scale.reshape(along) * values + affine.shift.reshape(along))
+
+        return computed(shape, tensor.dtype, compute, tensor.name)
+
+    def _split(
+        self, node: Node, tensor: Tensor, passage: Passage, affine: Affine, depth: int
+    ) -> Tensor:
+        """Let one part of a Split change and the others stay; the parts keep their tensors."""
+        if depth:
+            raise Blocked(Reason.OTHER_READER, node, "Split has other parts")
+        source = self.pull(passage.tensor, passage.axis, affine.across(passage), depth + 1)
+        recipe = NewNode(
+            "Split", (source, *node.inputs[1:]), node.attrs, node, outputs=len(node.outputs)
+        )
+        self.edits.append(Replace(tuple(t if t.name else None for t in node.outputs), recipe))
+        return tensor
+
+
+def _wrapped(operand: Operand, wraps: list[Wrap]) -> Operand:
+    for wrap in reversed(wraps):
+        operand = wrap(operand)
+    return operand
+
+
+def _blocked(not_fixed: NotFixed) -> Blocked:
+    return Blocked(not_fixed.reason, not_fixed.at, not_fixed.detail)
+
+
+def _rebuild(node: Node, passage: Passage, affine: Affine) -> Wrap:
+    """Describe a node that passes: the same on another input, a Pad with a constant that fits."""
+    rest: list[Operand] = [tensor if tensor.name else None for tensor in node.inputs[1:]]
+    attrs = dict(node.attrs)
+    if passage.pad is not None:
+        value = affine.pad_before(passage.pad, node)
+        dtype = node.y.dtype or node.inputs[0].dtype
+        if node.inputs[1:]:
+            rest.extend([None] * (2 - len(rest)))
+            rest[1] = vector(np.asarray(value), dtype, f"{node.y.name}_value")
+        else:
+            attrs["value"] = value
+    return lambda inner: NewNode(node.op, (inner, *rest), attrs, node, node.domain or "")
