@@ -152,6 +152,8 @@ class Rewrite:
     """Runtimes that must be among the targets for it to be made; empty for standard operators."""
     approximate: bool = False
     """Whether the numbers move on purpose (only unsafe rewrites), so that equality is not demanded."""
+    tolerance: float = 0.0
+    """Relative error that the new operator's own definition has where the mean is large."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,7 +110,7 @@ def _narrowest(cut: Cut) -> int:
 def _judge(
     rewrite: Rewrite, cut: Cut, engines: _Engines, extent: int, rank: int
 ) -> Verification | Failure:
-    tolerance = TOLERANCES[engines.dtype]
+    tolerance = max(TOLERANCES[engines.dtype], rewrite.tolerance)
     worst = _Worst()
     for kind, feed in feeds(cut.region.inputs, extent, rank):
         try:
