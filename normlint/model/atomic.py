@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import stat
@@ -45,8 +44,6 @@ class Litter:
 
     def create(self, path: Path) -> int:
         """Create a new file and return its descriptor. Raises `FileExistsError`."""
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         # Noted before it exists: an interrupt between the two would leave it behind.
         self._files.append(path)
         try:

@@ -30,7 +30,7 @@ def emit(
             copy(source, segment.offset, segment.length, fd)
         elif isinstance(segment, Computed):
             write(fd, encode(segment, new_values[segment.index]()))
-        elif isinstance(segment, bytes):
+        else:
             write(fd, segment)
 
 

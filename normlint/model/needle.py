@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 from normlint.model.placeholder import MARK, NEW, SELF, location
 from normlint.model.source import BytesSource
-from normlint.model.walk import replace_tensors
+from normlint.model.walk import Content, replace_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import onnx
 
-    from normlint.model.segment import Segment
+    from normlint.model.segment import Span
     from normlint.model.wire import Reader
 
 _LOCATION = b"location"
 
 
 def replace_tensors_with(
-    needle: bytes, data: bytes, replace: Callable[[bytes], Sequence[Segment] | None]
-) -> list[Segment]:
+    needle: bytes, data: bytes, replace: Callable[[bytes], Sequence[Content] | None]
+) -> list[bytes | Span | Content]:
     """Call `replace` with each serialised TensorProto in `data` that contains `needle`.
 
     It returns the new content or None. Raises `WireError` where `data` is no model.
@@ -33,7 +33,7 @@ def replace_tensors_with(
         at = bisect_left(places, start)
         return at < len(places) and places[at] < stop
 
-    def serialised(_reader: Reader, start: int, stop: int) -> Sequence[Segment] | None:
+    def serialised(_reader: Reader, start: int, stop: int) -> Sequence[Content] | None:
         return replace(data[start:stop])
 
     return replace_tensors(BytesSource(data), pick, serialised)
@@ -48,10 +48,11 @@ def outside_tensors(data: bytes) -> list[onnx.TensorProto]:
     if data.count(_LOCATION) == data.count(MARK.encode()):
         return outside
 
-    def collect(serialised: bytes) -> None:
+    def collect(serialised: bytes) -> Sequence[bytes] | None:
         tensor = onnx.TensorProto.FromString(serialised)
         if location(tensor) not in {None, SELF, NEW}:
             outside.append(tensor)
+        return None
 
     replace_tensors_with(_LOCATION, data, collect)
     return outside

@@ -95,7 +95,7 @@ def save_bytes(
             pieces.append(model.source.read(segment.offset, segment.length))
         elif isinstance(segment, Computed):
             pieces.append(bytes(encode(segment, new_values[segment.index]())))
-        elif isinstance(segment, bytes):
+        else:
             pieces.append(segment)
     return b"".join(pieces)
 
@@ -145,6 +145,8 @@ def _write_or_litter(order: _Order, real: Path, litter: Litter) -> Written:
             take_over(fd, old)
         os.fsync(fd)
     made += carry_side_files(model.side_files, order.locations, order.target.parent, litter)
+    for folder in {path.parent for path in made}:
+        sync_folder(folder)
     digest = _check(order, hidden)
     backup = _keep_old(real, litter) if order.backup and old else None
     written = Written(order.target, model.sha256(), digest, order.plan.size, made, backup)
@@ -256,8 +258,6 @@ def _keep_old(real: Path, litter: Litter) -> Path:
     path = next(path for path in paths if not os.path.lexists(path))
     try:
         litter.link(real, path)
-    except FileExistsError:
-        raise
     except OSError:
         # A file system without links.
         fd = litter.create(path)

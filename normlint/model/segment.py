@@ -42,4 +42,5 @@ class Computed:
         return self.length
 
 
-Segment: TypeAlias = bytes | Span | Stored | Computed
+Segment: TypeAlias = bytes | Stored | Computed
+"""What a file is written from."""

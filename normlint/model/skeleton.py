@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from normlint.model.segment import Segment
     from normlint.model.source import Source
 
 SMALL = 1024
@@ -32,6 +31,8 @@ SMALL = 1024
 PROTOBUF_LIMIT = (1 << 31) - 1
 """Bytes beyond which protobuf neither reads nor writes a message."""
 
+_SEARCHED = 1 << 23
+"""Bytes of small messages that are searched for an error that protobuf found without its place."""
 _DATA = frozenset({4, 5, 6, 7, 9, 10, 11})
 _ITEM_SIZE = {FLOAT_DATA: 4, RAW_DATA: 1, DOUBLE_DATA: 8}
 
@@ -78,13 +79,13 @@ def _without_weights(source: Source) -> tuple[bytes, int]:
     for segment in segments:
         if isinstance(segment, Span):
             pieces.append(source.read(segment.start, len(segment)))
-        elif isinstance(segment, bytes):
+        else:
             pieces.append(segment)
             placeholders += MARK.encode() in segment
     return b"".join(pieces), placeholders
 
 
-def _placeholder(reader: Reader, start: int, stop: int) -> Sequence[Segment] | None:
+def _placeholder(reader: Reader, start: int, stop: int) -> Sequence[bytes | Span] | None:
     """Return the tensor without its one large block of data, or None if it must stay whole.
 
     Anything unusual stays whole: data in two fields or twice, or inside and outside at once.
@@ -150,13 +151,27 @@ def _first_error(source: Source) -> WireError | None:
                 kinds[child.full_name] = Kind()
                 pending.append(child)
             kind.fields[field.number] = kinds[child.full_name]
+    model = kinds[onnx.ModelProto.DESCRIPTOR.full_name]
     try:
-        replace_tensors(
-            source,
-            lambda _start, _stop: True,
-            lambda *_: None,
-            kinds[onnx.ModelProto.DESCRIPTOR.full_name],
-        )
+        replace_tensors(_Patience(source), lambda *_: True, lambda *_: None, model)
     except WireError as error:
         return error
+    except EOFError:
+        return None
     return None
+
+
+class _Patience:
+    """A source that ends after so many bytes: a search for an error could take long."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._left = _SEARCHED
+        self.size = source.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes from `offset`, while there is patience left."""
+        self._left -= length
+        if self._left < 0:
+            raise EOFError
+        return self._source.read(offset, length)

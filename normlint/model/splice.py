@@ -88,10 +88,9 @@ def _plan(data: bytes, side_name: str, goes_out: Callable[[str, int], bool]) -> 
         side_size = offset + len(block)
         return [_outside(tensor, side_name, offset, len(block))]
 
-    result.segments = replace_tensors_with(MARK.encode(), data, replace)
     result.segments = [
         data[segment.start : segment.stop] if isinstance(segment, Span) else segment
-        for segment in result.segments
+        for segment in replace_tensors_with(MARK.encode(), data, replace)
     ]
     return result
 

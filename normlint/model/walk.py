@@ -5,8 +5,9 @@ Nothing is copied on the way: the result is a list of segments, most of them spa
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from normlint.model.segment import Span
 from normlint.model.wire import LENGTH, MAX_DEPTH, Reader, WireError, key, varint
@@ -14,8 +15,10 @@ from normlint.model.wire import LENGTH, MAX_DEPTH, Reader, WireError, key, varin
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from normlint.model.segment import Segment
     from normlint.model.source import Source
+
+Content = TypeVar("Content", bound=Sized)
+"""What stands in place of a tensor's bytes, of a known length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +29,8 @@ class Kind:
     is_tensor: bool = False
     merged: frozenset[int] = frozenset()
     """Fields that hold one tensor: if there are two, protobuf merges them into one."""
+    lists: frozenset[int] = frozenset()
+    """Fields that stand in the place of a tensor, and of which there may be millions."""
 
 
 def _model() -> Kind:
@@ -36,6 +41,7 @@ def _model() -> Kind:
     attribute = Kind(
         {5: tensor, 6: graph, 10: tensor, 11: graph, 22: sparse, 23: sparse},
         merged=frozenset({5, 22}),
+        lists=frozenset({7, 8, 9}),
     )
     node = Kind({5: attribute})
     graph.fields.update({1: node, 5: tensor, 15: sparse})
@@ -48,7 +54,7 @@ MODEL = _model()
 
 
 @dataclass(slots=True)
-class _Frame:
+class _Frame(Generic[Content]):
     """A message that is being walked."""
 
     kind: Kind
@@ -61,16 +67,30 @@ class _Frame:
     start: int
     run: int
     """Everything from here to `position` is kept as it is."""
-    out: list[Segment] = field(default_factory=list)
+    out: list[bytes | Span | Content] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
+
+    def stays_whole(self, number: int) -> bool:
+        """Note a field; say whether the message must stay as it is because of it.
+
+        So it is with two halves of one tensor, which only protobuf can put together, and with a
+        list of numbers: it stands in the place of a tensor and may have millions of fields.
+        """
+        kind = self.kind
+        if number not in kind.lists and (number not in kind.merged or number not in self.seen):
+            self.seen.add(number)
+            return False
+        self.out.clear()
+        self.run = self.start
+        return True
 
 
 def replace_tensors(
     source: Source,
     pick: Callable[[int, int], bool],
-    replace: Callable[[Reader, int, int], Sequence[Segment] | None],
+    replace: Callable[[Reader, int, int], Sequence[Content] | None],
     kind: Kind = MODEL,
-) -> list[Segment]:
+) -> list[bytes | Span | Content]:
     """Return the segments of `source` with the picked tensors replaced.
 
     `pick(start, stop)` says whether a message may hold a tensor to replace; one that it passes over
@@ -83,44 +103,44 @@ def replace_tensors(
     return walk.result
 
 
-class _Walk:
+class _Walk(Generic[Content]):
     """The state of one walk: the messages that are open, the innermost last."""
 
     def __init__(
         self,
         source: Source,
         pick: Callable[[int, int], bool],
-        replace: Callable[[Reader, int, int], Sequence[Segment] | None],
+        replace: Callable[[Reader, int, int], Sequence[Content] | None],
         kind: Kind,
     ) -> None:
         self.reader = Reader(source)
         self.pick = pick
         self.replace = replace
-        self.stack = [_Frame(kind, 0, 0, source.size, 0, 0, 0)]
-        self.result: list[Segment] = []
+        self.stack: list[_Frame[Content]] = [_Frame(kind, 0, 0, source.size, 0, 0, 0)]
+        self.result: list[bytes | Span | Content] = []
 
     def step(self) -> None:
         """Walk on in the innermost message until another one opens or this one closes."""
         frame = self.stack[-1]
-        field_at, children, end = self.reader.field, frame.kind.fields, frame.end
+        field_at, end = self.reader.field, frame.end
+        known = frame.kind.fields.keys() | frame.kind.lists
         position = frame.position
         while position < end:
             head = position
             number, wire, start, position = field_at(head, end)
-            if wire != LENGTH or number not in children:
+            if number not in known:
                 continue
-            if number in frame.kind.merged:
-                if number in frame.seen:
-                    # Two halves of one tensor: the whole message stays as it is.
-                    frame.out.clear()
-                    frame.run = frame.start
-                    break
-                frame.seen.add(number)
-            if self.pick(start, position) and self._enter(frame, number, head, start, position):
+            if frame.stays_whole(number):
+                break
+            if (
+                wire == LENGTH
+                and self.pick(start, position)
+                and self._enter(frame, number, head, start, position)
+            ):
                 return
         self._close(frame)
 
-    def _enter(self, frame: _Frame, number: int, head: int, start: int, stop: int) -> bool:
+    def _enter(self, frame: _Frame[Content], number: int, head: int, start: int, stop: int) -> bool:
         """Replace a tensor, or open a message and return True."""
         frame.position = stop
         child = frame.kind.fields[number]
@@ -134,21 +154,28 @@ class _Walk:
             _splice(frame, number, head, stop, content)
         return False
 
-    def _close(self, frame: _Frame) -> None:
+    def _close(self, frame: _Frame[Content]) -> None:
         self.stack.pop()
         if not self.stack:
             self.result = _content(frame)
         elif frame.out:
-            _splice(self.stack[-1], frame.number, frame.head, frame.end, _content(frame))
+            content = _content(frame)
+            _splice(self.stack[-1], frame.number, frame.head, frame.end, content)
 
 
-def _content(frame: _Frame) -> list[Segment]:
+def _content(frame: _Frame[Content]) -> list[bytes | Span | Content]:
     if frame.run < frame.end:
         frame.out.append(Span(frame.run, frame.end))
     return frame.out
 
 
-def _splice(frame: _Frame, number: int, head: int, stop: int, content: Sequence[Segment]) -> None:
+def _splice(
+    frame: _Frame[Content],
+    number: int,
+    head: int,
+    stop: int,
+    content: Sequence[bytes | Span | Content],
+) -> None:
     """Put `content` in place of the field that stands from `head` to `stop`."""
     if frame.run < head:
         frame.out.append(Span(frame.run, head))

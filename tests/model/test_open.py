@@ -28,7 +28,7 @@ from onnx import TensorProto, helper, numpy_helper
 from normlint.model import SELF, FileFault, open_model
 from normlint.model.placeholder import location
 from normlint.model.walk import MODEL
-from normlint.model.wire import delimited
+from normlint.model.wire import Field, Reader, delimited
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -245,8 +245,40 @@ def test_a_model_cannot_forge_a_placeholder() -> None:
     assert caught.value.code == "NL907"
 
 
+def test_lists_of_a_million_numbers_are_not_walked_one_by_one() -> None:
+    forest = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml")
+    forest.attribute.append(helper.make_attribute("values", [0.5] * 1_000_000))
+    forest.attribute.append(helper.make_attribute("ids", [300] * 1_000_000))
+    graph = onnx.GraphProto(node=[forest], initializer=[weight("w")])
+    model = onnx.ModelProto(ir_version=8, graph=graph)
+    # An attribute that holds numbers besides a tensor is kept whole.
+    model.graph.node[0].attribute[0].t.CopyFrom(weight("besides"))
+    data = model.SerializeToString()
+    fields = 0
+    field = Reader.field
+
+    def counting(reader: Reader, position: int, end: int) -> Field:
+        nonlocal fields
+        fields += 1
+        return field(reader, position, end)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Reader, "field", counting)
+        opened = open_model(data)
+    assert fields < 100
+    assert len(placeholders(opened)) == 1
+    assert resolved(opened) == model
+
+
+def test_a_long_name_is_no_reason_for_a_placeholder() -> None:
+    tensor = TensorProto(name="long " * 1000, data_type=1, dims=[0])
+
+    assert placeholders(same_as_onnx(small_model(tensor).SerializeToString())) == []
+
+
 def test_a_limit_of_size() -> None:
-    assert open_model(RICH, max_size=len(RICH)).size == len(RICH)
+    with open_model(RICH, max_size=len(RICH)) as model:
+        assert model.size == len(RICH)
     with pytest.raises(FileFault, match="more than the limit") as caught:
         open_model(RICH, max_size=len(RICH) - 1)
     assert caught.value.code == "NL905"

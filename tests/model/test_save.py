@@ -23,8 +23,10 @@ from model.building import (
 from onnx import TensorProto, helper, numpy_helper
 
 from normlint.model import (
+    SELF,
     SaveError,
     ValuesUnavailable,
+    atomic,
     copy_model,
     new_tensor,
     open_model,
@@ -335,6 +337,39 @@ def test_holes_of_a_side_file_stay_holes(tmp_path: Path) -> None:
     assert copied.read_bytes()[: 4 * LARGE] == side.read_bytes()[: 4 * LARGE]
 
 
+def test_where_a_system_does_not_know_holes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "SEEK_DATA")
+    path = tmp_path / "a.onnx"
+    save_outside(small_model(weight("w")), path)
+
+    copy_model(open_model(path), tmp_path / "out" / "b.onnx")
+
+    assert (tmp_path / "out" / "side.data").read_bytes() == (tmp_path / "side.data").read_bytes()
+
+
+def test_two_folders_with_one_side_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+    save_outside(small_model(weight("w")), path)
+    (tmp_path / "out").mkdir()
+    os.link(tmp_path / "side.data", tmp_path / "out" / "side.data")
+
+    copy_model(open_model(path), tmp_path / "out" / "b.onnx")
+
+    assert (tmp_path / "out" / "side.data").samefile(tmp_path / "side.data")
+
+
+def test_a_name_that_looks_like_a_placeholder_is_a_name() -> None:
+    model = open_model(RICH)
+    expected = onnx.ModelProto.FromString(RICH)
+    for proto in (model.proto, expected):
+        for tensor in proto.graph.initializer:
+            tensor.name += SELF
+
+    assert save_bytes(model, model.proto) == expected.SerializeToString()
+
+
 def test_the_mode_stays(rich: Path) -> None:
     rich.chmod(0o640)
     model = open_model(rich)
@@ -342,6 +377,22 @@ def test_the_mode_stays(rich: Path) -> None:
     save_model(model, model.proto, rich)
 
     assert stat.S_IMODE(rich.stat().st_mode) == 0o640
+
+
+def test_the_owner_stays_where_that_is_allowed(rich: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = list(rich.stat())
+    status[4] += 1
+    owners = []
+
+    def refuse(_fd: int, user: int, _group: int) -> None:
+        owners.append(user)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    with rich.open("rb") as file:
+        atomic.take_over(file.fileno(), os.stat_result(status))
+
+    assert owners == [status[4]]
 
 
 def test_a_new_file_has_the_usual_mode(rich: Path, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model.building import resolved, rich_model, small_model
 
-from normlint.model import FileFault, missing_hint, open_model, sniff
+from normlint.model import FileFault, missing_hint, open_model, skeleton, sniff
+from normlint.model.wire import delimited
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,6 +152,47 @@ def test_lengths_that_lie_allocate_nothing() -> None:
     for tag in (0x3A, 0x12, 0x0A):
         lie = bytes([tag]) + b"\xff\xff\xff\xff\xff\xff\xff\x7f" + huge
         assert fault_of(b"\x08\x08" + lie).code == "NL905"
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"\x88\x80\x80\x80\x10\x01", "impossible field number"),
+        (b"\x00\x01", "impossible field number"),
+        (b"\x0e\x01", "impossible wire type"),
+        (b"\x0c", "impossible wire type"),
+        (b"\x12\x81\x80\x80\x80\x80\x00a", "a length is written too long"),
+        (b"\x08" + b"\xff" * 10 + b"\x01", "a number is too long"),
+        (b"\x08\xff", "within a number"),
+        (b"\x08", "within a field"),
+        (b"\x0d\x01", "of which the file holds only 1"),
+        (b"\x0b" * 200 + b"\x0c" * 200, "groups are nested too deeply"),
+        (b"\x0b\x14", "impossible wire type"),
+        (delimited(7, b"\x0a\x05") + b"\x10\x01", "runs over the end of its message"),
+        (delimited(7, delimited(1, b"\x0a\x05")) + b"\x10\x01", "runs over the end of its message"),
+        (delimited(7, delimited(5, delimited(4, bytes(5)))), "a field holds what its type"),
+        (delimited(7, delimited(5, delimited(4, bytes(2001)))), "stops within a number"),
+    ],
+)
+def test_where_a_file_is_corrupt(bad: bytes, reason: str) -> None:
+    for data in (bad, SMALL + bad):
+        with pytest.raises(DecodeError):
+            onnx.ModelProto.FromString(data)
+        assert fault_of(data).code == "NL905"
+        assert reason in fault_of(data).message
+
+
+def test_the_search_for_an_error_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skeleton, "_SEARCHED", 100)
+    data = SMALL + delimited(7, delimited(1, b"\x0a\x05"))
+
+    assert "a field holds what its type does not allow" in fault_of(data).message
+
+
+def test_what_protobuf_cannot_hold_besides_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skeleton, "PROTOBUF_LIMIT", 1000)
+
+    assert "2 GiB besides the weights" in fault_of(RICH).message
 
 
 def test_what_is_no_regular_file(tmp_path: Path) -> None:
