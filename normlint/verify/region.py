@@ -12,7 +12,7 @@ from normlint.model import ValuesUnavailable
 from normlint.results import Verification
 from normlint.verify.cut import Cut, cut_out
 from normlint.verify.runner import CannotRun, double, own_types, single
-from normlint.verify.samples import assignments, feeds
+from normlint.verify.samples import LARGE_MEAN, assignments, feeds
 
 if TYPE_CHECKING:
     from normlint.context.constants import Constants
@@ -110,7 +110,7 @@ def _narrowest(cut: Cut) -> int:
 def _judge(
     rewrite: Rewrite, cut: Cut, engines: _Engines, extent: int, rank: int
 ) -> Verification | Failure:
-    tolerance = max(TOLERANCES[engines.dtype], rewrite.tolerance)
+    tolerance = TOLERANCES[engines.dtype]
     worst = _Worst()
     for kind, feed in feeds(cut.region.inputs, extent, rank):
         try:
@@ -119,7 +119,8 @@ def _judge(
             return Failure(f"on {kind} inputs: {str(fault).splitlines()[0]}", moved=True)
         exact = _exactly(engines, feed, old)
         for tensor, o, n, e in zip(cut.region.outputs, old, new, exact, strict=True):
-            problem = _difference(worst, o, n, e, tolerance)
+            allowed = max(tolerance, rewrite.tolerance if kind == LARGE_MEAN else 0.0)
+            problem = _difference(worst, o, n, e, allowed)
             if problem and not rewrite.approximate:
                 return Failure(f"{tensor.name} moved on {kind} inputs: {problem}", moved=True)
         worst.inputs += 1

@@ -21,12 +21,13 @@ _RANKS = (3, 2, 4, 1, 5)
 """Ranks to try for a tensor of unknown rank."""
 _EXTENTS = (3, 1, 4, 8, 2, 16)
 """Extents to try for all symbolic axes but the first."""
+LARGE_MEAN = "large mean"
 KINDS: tuple[tuple[str, float, float], ...] = (
     ("ordinary", 1.0, 0.0),
     ("small variance", 0.02, 0.0),
     ("shifted", 1.0, 3.0),
     ("large", 300.0, 0.0),
-    ("large mean", 1.0, 100.0),
+    (LARGE_MEAN, 1.0, 100.0),
 )
 """Name, standard deviation and mean of the inputs."""
 
