@@ -86,9 +86,9 @@ def _expand(argument: str, config_of: Callable[[Path], Config]) -> Iterator[tupl
     path = Path(argument)
     if path.is_dir():
         yield from ((_target(file, path), False) for file in _search(path, config_of))
-    elif os.path.lexists(path) and path.exists():
+    elif path.exists():
         yield _target(path), True
-    elif matched := sorted(glob.glob(argument, recursive=True)):  # noqa: PTH207 - keeps `./`
+    elif glob.has_magic(argument) and (matched := _matches(argument)):
         for match in matched:
             if Path(match).is_dir():
                 folder = Path(match)
@@ -97,6 +97,10 @@ def _expand(argument: str, config_of: Callable[[Path], Config]) -> Iterator[tupl
                 yield _target(Path(match)), True
     else:
         raise UsageError(_missing(path, argument))
+
+
+def _matches(pattern: str) -> list[str]:
+    return sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - it takes absolute patterns
 
 
 def _target(path: Path, folder: Path | None = None) -> Target:

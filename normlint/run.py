@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from normlint.discover import relative_to
 from normlint.fingerprint import with_fingerprints
 from normlint.globs import path_matches
+from normlint.model.fault import FileFault
 from normlint.model.sniff import HEAD, sniff
 from normlint.results import Finding, ModelReport
 from normlint.rule import Severity
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from normlint.config import Config
     from normlint.context.settings import Settings
     from normlint.discover import Target
-    from normlint.model.fault import FileFault
     from normlint.rule import Rule
 
 _FEW = 3
@@ -140,8 +140,8 @@ def preflight(target: Target, data: bytes | None) -> FileFault | None:
             return None
         with path.open("rb") as file:
             return sniff(file.read(HEAD), path.stat().st_size, target.name)
-    except OSError:
-        return None
+    except OSError as error:
+        return FileFault("NL905", f"the file cannot be read: {error.strerror}")
 
 
 def unreadable(name: str, fault: FileFault) -> ModelReport:

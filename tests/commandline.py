@@ -38,7 +38,7 @@ clean (float[2,8] x) => (float[2,8] y) { y = Relu(x) }
 HOSTILE = (
     "/a[/b]/Add",
     "[red]x[/red]",
-    'quote"s and \'s',
+    "quote\"s and 's",
     "%0A::error::x",
     "<script>alert(1)</script>",
     "right\u202eot\u2066left",

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -17,7 +21,7 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def golden(update_golden: bool):
+def golden(update_golden: bool) -> Callable[[str, str], None]:
     """Compare text with a file of tests/golden."""
 
     def compare(name: str, text: str) -> None:

@@ -22,7 +22,7 @@ def full(report: Report, view: View) -> str:
     """Render the report."""
     blocks = []
     for model in report.models:
-        blocks += _diff(model, view) if view.diff else _findings(model, view)
+        blocks += _diff(model, view) if view.diff and model.readable else _findings(model, view)
     return finish(blocks, report, view)
 
 
@@ -120,9 +120,9 @@ def _where(finding: Finding) -> str:
 def _chain(finding: Finding) -> str:
     """Give the operators of what was found in their order, from what is read to what is given."""
     steps = [step for step in finding.picture if step.role == "match"]
-    if len(steps) < 2:
-        return ""
     made = {name for step in steps for name in step.outputs}
+    if len(steps) < 2 or not all(made.intersection(step.inputs) for step in steps[1:]):
+        return ""
     read = next((name for step in steps for name in step.inputs if name not in made), "")
     ops = [step.op for step in steps]
     if len(ops) > _OPS:

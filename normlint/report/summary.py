@@ -75,7 +75,7 @@ def _fixable(report: Report, view: View) -> list[str]:
 def statistics(report: Report) -> list[str]:
     """Give the counts of open findings by rule, the most frequent first, as lines."""
     counts = Counter(
-        (finding.code, finding.rule, finding.fix is not None)
+        (finding.code, finding.rule, fixable(finding, "safe"))
         for finding in report.findings
         if finding.is_open
     )
