@@ -104,7 +104,7 @@ class NoFinalNorm(Rule):
         for stream in context.streams:
             if _is_pre_norm(stream) and ends_bare(stream, context.structure):
                 yield Diagnostic(
-                    f"the Pre-LN stream of {stream.depth} layers ends without a norm: its sums "
+                    f"a Pre-LN stream (depth {stream.depth}) ends without a norm: its sums "
                     "grow with depth, and what reads the last one sees them as they are",
                     node=stream.adds[-1].step.node,
                     evidence={

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _FAR = 64
 """Steps to look around a softmax."""
+_TALKING = 1
+"""Learned layers between a product and the softmax, where heads talk to each other."""
 _BETWEEN = frozenset(("Concat", "Softcap", "BiasSoftmax", "LogSoftmax"))
 
 
@@ -73,35 +75,38 @@ def _around(softmax: Step, flow: Flow) -> Attention | None:
 
 def _mix(softmax: Step) -> Step | None:
     """Give the product of the weights with the values, downstream of the softmax."""
-    pending = [softmax.results[0]]
+    pending = [(softmax.results[0], 0)]
     seen: set[Value] = set()
     while pending and len(seen) < _FAR:
-        value = pending.pop()
+        value, learned = pending.pop()
         if value in seen:
             continue
         seen.add(value)
         for step in value.readers:
             if step.role is Role.PRODUCT and step.op not in ops.ATTENTIONS:
                 return step
-            if _is_between(step):
-                pending.extend(step.results[:1])
+            crossed = learned + (step.role is Role.LEARNED)
+            if _is_between(step) or (step.role is Role.LEARNED and crossed <= _TALKING):
+                pending.extend((result, crossed) for result in step.results[:1])
     return None
 
 
 def _scores(softmax: Step, flow: Flow) -> Iterator[Step]:
     """Give the products of queries with keys, upstream of the softmax."""
-    pending = list(softmax.sources)
+    pending = [(source, 0) for source in softmax.sources]
     seen: set[Value] = set()
     while pending and len(seen) < _FAR:
-        value = pending.pop()
+        value, learned = pending.pop()
         step = value.maker
         if value in seen or step is None:
             continue
         seen.add(value)
         if step.role is Role.PRODUCT or _has_learned_queries(step, flow):
             yield step
-        elif _is_between(step):
-            pending.extend(step.sources)
+            continue
+        crossed = learned + (step.role is Role.LEARNED)
+        if _is_between(step) or (step.role is Role.LEARNED and crossed <= _TALKING):
+            pending.extend((source, crossed) for source in step.sources)
 
 
 def _is_between(step: Step) -> bool:

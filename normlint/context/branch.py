@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from normlint.context import operators as ops
 from normlint.context.steps import Role
 from normlint.normalization import Kind
 
@@ -40,7 +41,7 @@ class Branch:
     reads_norms_only: bool = False
     """Whether every first learned layer reads the root through a norm."""
     learned: int = 0
-    """Number of learned layers."""
+    """Number of learned layers, and of what mixes tokens instead."""
     attention: Attention | None = None
     crosses: bool = False
     """Whether the keys of its attention come from elsewhere."""
@@ -72,14 +73,14 @@ def follow(
         taken.append(step)
         if step.norm is not None:
             norms.append(step.norm)
-        if step.role is Role.LEARNED:
+        if _is_work(step):
             reads_raw |= state is _State.RAW
             state = _State.LEARNED
         elif _is_entry(step) and states.get(step.sources[0]) is _State.RAW:
             entries.append(_norm(step))
             state = _State.NORMED
         states.update(dict.fromkeys(step.results, state))
-    learned = sum(step.role is Role.LEARNED for step in taken)
+    learned = sum(_is_work(step) for step in taken)
     if not learned or not any(end in states for end in ends):
         return None
     exits = _exits(ends, states)
@@ -96,6 +97,10 @@ def follow(
         crosses=attention is not None and _crosses(attention, states),
         sides=_sides(ends, states, taken, attentions),
     )
+
+
+def _is_work(step: Step) -> bool:
+    return step.role is Role.LEARNED or step.op in ops.MIXERS
 
 
 def _is_entry(step: Step) -> bool:

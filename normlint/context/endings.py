@@ -34,15 +34,35 @@ def ends_bare(stream: Stream, structure: Structure) -> bool:
             return False
         bare |= value.tensor is not None and value.tensor.is_output
         for step in value.readers:
-            if step.role is Role.NORM or step in inside or step in starts:
+            if step.role is Role.NORM or step in inside:
                 return False
             if step.role is Role.LEARNED:
+                if _starts_stage(step, starts):
+                    return False
                 bare = True
             elif _is_between(step):
                 pending.extend(step.results[:1])
             else:
                 return False
     return bare
+
+
+def _starts_stage(step: Step, starts: set[Step | None]) -> bool:
+    """Whether a learned layer makes the root of another stream, norms and embeddings between."""
+    pending = [step]
+    for _ in range(_FAR):
+        if not pending:
+            return False
+        current = pending.pop()
+        if current in starts:
+            return True
+        pending.extend(
+            reader
+            for result in current.results
+            for reader in result.readers
+            if reader.role in {Role.PASS, Role.NORM, Role.SUM}
+        )
+    return False
 
 
 def _is_between(step: Step) -> bool:

@@ -161,7 +161,7 @@ class Flow:
             for result in step.results[:1]:
                 result.origin = step.sources[0].origin
                 result.base = step.sources[0].base
-        elif step.role is Role.OTHER and step.op in ops.POINTWISE:
+        elif step.role is Role.SUM or step.op in ops.POINTWISE or step.op in ops.STATISTICS:
             base = step.sources[0].base
             if all(source.base is base for source in step.sources):
                 step.results[0].base = base

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint.context import operators as ops
+from normlint.context.steps import Role
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from normlint.context.residual import Residual
+
+_LONGEST_PERIOD = 4
+_TELLING = ops.MIXERS | {"Transpose"}
 
 
 def layers(adds: Sequence[Residual]) -> tuple[int, ...]:
@@ -15,7 +21,8 @@ def layers(adds: Sequence[Residual]) -> tuple[int, ...]:
 
     A layer is an attention with what follows it up to the next one; attention to another sequence
     (of a decoder to its encoder) belongs to the layer of the attention in front. What stands in
-    front of the first attention belongs to its layer. Without attention, every addition is one.
+    front of the first attention belongs to its layer. Without attention, every addition is one,
+    except where unlike branches take turns (token mixing, channel mixing): a turn is a layer.
     """
     if not any(add.branch.attention is not None for add in adds):
         return _each(adds)
@@ -52,10 +59,32 @@ def _starts(adds: Sequence[Residual]) -> list[int]:
 
 
 def _each(adds: Sequence[Residual]) -> tuple[int, ...]:
+    period = _period([_signature(add) for add in adds])
     places: list[int] = []
-    for add in adds:
-        if not places:
-            places.append(0)
+    for index, add in enumerate(adds):
+        if add.parallel is not None and places:
+            places.append(places[-1])
         else:
-            places.append(places[-1] + (add.parallel is None))
+            places.append(index // period if period > 1 else (places[-1] + 1 if places else 0))
     return tuple(places)
+
+
+def _signature(add: Residual) -> tuple[str, ...]:
+    """Describe a branch by what mixes its tokens or channels."""
+    return tuple(
+        step.op
+        for step in add.branch.steps
+        if step.role in {Role.LEARNED, Role.PRODUCT} or step.op in _TELLING
+    )
+
+
+def _period(signatures: Sequence[tuple[str, ...]]) -> int:
+    """Give the number of branches that repeat: token mixing and channel mixing by turns."""
+    for period in range(2, _LONGEST_PERIOD + 1):
+        if len(signatures) % period or len(signatures) < 2 * period:
+            continue
+        unit = signatures[:period]
+        repeats = all(s == unit[k % period] for k, s in enumerate(signatures))
+        if repeats and len(set(unit)) == period:
+            return period
+    return 1

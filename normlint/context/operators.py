@@ -115,10 +115,30 @@ POINTWISE = frozenset(
         "Where",
         "QLinearSigmoid",
         "QLinearLeakyRelu",
+        "QLinearMul",
+        "QLinearAdd",
         "Sqrt",
+        "Reciprocal",
     )
 )
 """Activation functions and what they are spelled with."""
+
+STATISTICS = frozenset(
+    (
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceSumSquare",
+        "ReduceL2",
+        "ReduceL1",
+        "ReduceMax",
+        "ReduceMin",
+        "QLinearReduceMean",
+    )
+)
+"""What normalisations that nobody recognised are spelled with besides."""
+
+MIXERS = frozenset(("AveragePool", "DFT", "STFT"))
+"""Mix tokens with no weights: what stands for attention in PoolFormer and FNet."""
 
 POOLS = frozenset(
     (

@@ -74,6 +74,7 @@ class Placements:
             for add, depth in zip(chain, self.layer_of[index], strict=True):
                 self._place_branch(add, index, depth)
                 self._place_links(add, index, depth)
+        for index, chain in enumerate(structure.chains):
             self._place_last(chain[-1], index)
         self._place_queries()
         for index, chain in enumerate(structure.chains):
@@ -163,10 +164,17 @@ class Placements:
                 value = value.base
                 continue
             step = value.origin.maker
+            if step is not None and step.op == "Concat":
+                return self._joined(step)
             if step is None or step.op not in ops.POOLS:
                 return None
             value = step.sources[0]
         return None
+
+    def _joined(self, step: Step) -> Residual | None:
+        """Give the first sum of those that are joined: a class token with the others."""
+        found = (self.structure.residuals.of(source.origin) for source in step.sources)
+        return next((add for add in found if add is not None), None)
 
     def _place(self, norm: Normalization, place: Place, stream: int, depth: int) -> None:
         if norm not in self.spots:
@@ -235,9 +243,19 @@ class Placements:
                 continue
             if step.norm is not None:
                 if self._sum_behind(step.sources[0]) is None:
-                    self._place(step.norm, Place.EMBEDDING, stream, 0)
+                    self._place(step.norm, self._at_start(step, stream), stream, 0)
             elif step.role in {Role.LEARNED, Role.SUM} or step.op == "Concat":
                 pending.extend(step.sources)
+
+    def _at_start(self, step: Step, stream: int) -> Place:
+        """Tell the norm of an embedding from that of a step between two stages."""
+        maker = step.sources[0].origin.maker
+        if maker is None or maker.role is not Role.LEARNED:
+            return Place.EMBEDDING
+        if self._sum_behind(maker.sources[0]) is None:
+            return Place.EMBEDDING
+        at_ends = self.word(self.structure.chains[stream][0]) is Place.RES_POST
+        return Place.RES_POST if at_ends else Place.NONE
 
 
 def follows(step: Step) -> str | None:

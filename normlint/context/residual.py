@@ -15,13 +15,15 @@ from normlint.context.branch import Branch, follow
 from normlint.context.steps import Level, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from normlint.context.attention import Attention
     from normlint.context.flow import Flow
     from normlint.context.steps import Step, Value
+    from normlint.normalization import Normalization
 
 _LONGEST_CHAIN = 64
+_ADDITIONS_BEFORE = 2
 _LONGEST_WALK = 1 << 16
 _SHORT_WALK = 256
 _WALKS_PER_STEP = 32
@@ -83,6 +85,7 @@ class Residuals:
             self._plain(step, operands)
             or self._parallel(step, operands)
             or self._projected(step, operands)
+            or self._older(step, operands)
         )
 
     def _plain(self, step: Step, operands: list[Value]) -> Residual | None:
@@ -120,6 +123,32 @@ class Residuals:
                 found.projected = True
                 return found
         return None
+
+    def _older(self, step: Step, operands: list[Value]) -> Residual | None:
+        """Read x + f(w) where w is what the stream was up to two additions before x."""
+        for skip in operands:
+            roots = list(self._roots_before(skip))
+            if not roots:
+                continue
+            others = [value for value in operands if value is not skip]
+            found = self._with(step, roots, others)
+            if found is not None:
+                chain = _chain(skip)
+                found.root, found.skip = chain[-1], tuple(chain)
+                return found
+        return None
+
+    def _roots_before(self, value: Value) -> Iterator[Value]:
+        for _ in range(_ADDITIONS_BEFORE):
+            maker = value.origin.maker
+            normed = maker is not None and maker.role is Role.NORM
+            found = self.of(
+                maker.sources[0].origin if maker is not None and normed else value.origin
+            )
+            if found is None:
+                return
+            value = found.root
+            yield value
 
     def _with(self, step: Step, chain: list[Value], others: list[Value]) -> Residual | None:
         places = {value: index for index, value in reversed(list(enumerate(chain)))}
@@ -164,7 +193,11 @@ class Residuals:
         attention = None if mix is None else self.attentions.get(mix)
         if attention is None:
             return None
-        return Residual(step, root, (root,), Branch((), attention=attention, crosses=True))
+        entries = tuple(_norms_of_table(end, root))
+        branch = Branch(
+            (), entries, attention=attention, crosses=True, reads_norms_only=bool(entries)
+        )
+        return Residual(step, root, (root,), branch)
 
 
 def _chain(value: Value) -> list[Value]:
@@ -192,3 +225,21 @@ def _before_convolution(value: Value) -> Value | None:
             break
         value = step.sources[0]
     return value if convolutions else None
+
+
+def _norms_of_table(end: Value, table: Value) -> Iterator[Normalization]:
+    """Give the norms in a branch that read a table of the file, joined to data."""
+    pending = [end]
+    seen: set[Step] = set()
+    while pending and len(seen) < _SHORT_WALK:
+        step = pending.pop().maker
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        if step.norm is None:
+            pending.extend(step.sources)
+        elif any(
+            value.maker is not None and table.tensor in value.maker.node.inputs
+            for value in _chain(step.sources[0])
+        ):
+            yield step.norm

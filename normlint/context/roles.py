@@ -10,7 +10,7 @@ from normlint.context.steps import Level, Role
 if TYPE_CHECKING:
     from normlint.context.flow import Flow
     from normlint.context.steps import Value
-    from normlint.graph import Node, Shape
+    from normlint.graph import Node, Tensor
 
     Reading = tuple[Role, list[Value]]
 
@@ -92,8 +92,12 @@ def _learned_queries(node: Node, data: Value, flow: Flow) -> Value | None:
     if mix is None or mix.role is not Role.PRODUCT:
         return None
     others = [tensor for tensor in node.inputs if flow.value(tensor) is not data]
-    return flow.value(others[0]) if others and _is_table(others[0].shape) else None
+    return flow.value(others[0]) if others and _is_table(others[0]) else None
 
 
-def _is_table(shape: Shape | None) -> bool:
-    return shape is None or sum(extent != 1 for extent in shape) > 1
+def _is_table(tensor: Tensor) -> bool:
+    """Whether it holds several tokens, or one that is joined to others elsewhere: no bias."""
+    shape = tensor.shape
+    if shape is None or sum(extent != 1 for extent in shape) > 1:
+        return True
+    return any(reader.op == "Concat" for reader in tensor.consumers)
