@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from normlint.graph import FLOATS
 from normlint.recognise.extents import above
+from normlint.recognise.parameter import static
 from normlint.rule import (
     Applicability,
     Computed,
@@ -156,6 +157,8 @@ def _of_channels(context: Context, norm: Normalization, op: str) -> Rewrite:
         if norm.groups is None or channels % norm.groups:
             raise refuse(Reason.BROADCAST, norm.anchor, "the groups do not divide the channels")
         attrs["num_groups"] = norm.groups
+        if work == TensorProto.DOUBLE:
+            attrs["stash_type"] = work
     shown = ", ".join(f"{key}={value:.9g}" for key, value in sorted(attrs.items()))
     made = NewNode(op, inputs, attrs, like=norm.anchor)
     title = f"replace by {op}({shown})"
@@ -227,17 +230,26 @@ def normalised_shape(norm: Normalization, width: int) -> tuple[int, ...]:
     """Give the extents of the last axes, which the scale must have. Raises Impossible."""
     known = [None if norm.x.shape is None else norm.x.shape[axis] for axis in range(-width, 0)]
     for parameter in (norm.scale, norm.bias):
-        if parameter is None or parameter.shape is None:
-            continue
-        for position, axis in enumerate(range(-width, 0)):
-            if not isinstance(known[position], int) and parameter.shape[axis] > 1:
-                known[position] = parameter.shape[axis]
-    shape = tuple(extent for extent in known if isinstance(extent, int) and extent > 0)
-    if len(shape) != width:
+        shape = _aligned_shape(parameter, width)
+        for position, extent in enumerate(shape):
+            if not isinstance(known[position], int) and extent > 1:
+                known[position] = extent
+    extents = tuple(extent for extent in known if isinstance(extent, int) and extent > 0)
+    if len(extents) != width:
         raise refuse(
             Reason.SHAPE_UNKNOWN, norm.x, f"the extent of the last axis of {norm.x.name} is open"
         )
-    return shape
+    return extents
+
+
+def _aligned_shape(parameter: Parameter | None, width: int) -> tuple[int, ...]:
+    """Give the extents of a parameter along the last axes, where they are known."""
+    shape = None if parameter is None else parameter.shape
+    if shape is None and parameter is not None and parameter.tensor is not None:
+        shape = static(parameter.tensor.shape)
+    if shape is None:
+        return ()
+    return (*(1,) * (width - len(shape)), *shape[-width:])
 
 
 def demand_along(norm: Normalization, parameter: Parameter | None, axes: Sequence[int]) -> None:
@@ -245,12 +257,13 @@ def demand_along(norm: Normalization, parameter: Parameter | None, axes: Sequenc
     if parameter is None:
         return
     at = parameter.tensors[0] if parameter.tensors else norm.anchor
-    if parameter.shape is None:
-        if norm.x.rank is not None:
-            raise refuse(Reason.SHAPE_UNKNOWN, at, "the shape of scale or bias is not known")
-        return
-    rank = len(parameter.shape)
-    if any(extent != 1 and axis - rank not in axes for axis, extent in enumerate(parameter.shape)):
+    shape = parameter.shape
+    if shape is None and parameter.tensor is not None:
+        shape = static(parameter.tensor.shape)
+    if shape is None:
+        raise refuse(Reason.SHAPE_UNKNOWN, at, "the shape of scale or bias is not known")
+    rank = len(shape)
+    if any(extent != 1 and axis - rank not in axes for axis, extent in enumerate(shape)):
         raise refuse(
             Reason.BROADCAST, at, "scale or bias varies along an axis that is not normalised"
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from normlint.context.constants import Constants
     from normlint.rule import Rewrite
     from normlint.verify.runner import Run
+    from normlint.verify.samples import Sizes
 
     Array = np.ndarray[Any, Any]
 
@@ -29,6 +30,8 @@ TOLERANCES: dict[int, float] = {
     TensorProto.BFLOAT16: 5e-2,
 }
 """Error relative to the largest magnitude of an output, by the narrowest float type of the region."""
+
+_MOST_HINTS = 6
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,34 @@ def verify_rewrite(rewrite: Rewrite, constants: Constants, opset: int) -> Verifi
 
 def _compare(rewrite: Rewrite, cut: Cut) -> Verification | Failure:
     engines = _engines(cut)
-    for extent, rank in assignments(cut.region.inputs):
-        trial = next(feeds(cut.region.inputs, extent, rank))[1]
+    refused = ""
+    for sizes in assignments(cut.region.inputs, _hints(cut)):
+        trial = next(feeds(cut.region.inputs, sizes))[1]
         try:
             engines.before(trial)
         except Exception:  # noqa: BLE001, S112 - the engine refuses these extents, in its own words
             continue
-        return _judge(rewrite, cut, engines, extent, rank)
+        try:
+            engines.after(trial)
+        except Exception as fault:  # noqa: BLE001 - it may be the extents, it may be the rewrite
+            refused = str(fault).splitlines()[0]
+            continue
+        return _judge(rewrite, cut, engines, sizes)
+    if refused:
+        return Failure(f"the new nodes do not run: {refused}", moved=True)
     raise CannotRun("no extents were found that it accepts")
+
+
+def _hints(cut: Cut) -> list[int]:
+    """Give the extents of the constants, which those of the inputs may have to fit."""
+    extents = {
+        extent
+        for model in (cut.before, cut.after)
+        for tensor in model.graph.initializer
+        for extent in tensor.dims
+        if extent > 1
+    }
+    return sorted(extents, reverse=True)[:_MOST_HINTS]
 
 
 @dataclass(frozen=True)
@@ -107,12 +130,10 @@ def _narrowest(cut: Cut) -> int:
     return max(types & TOLERANCES.keys(), key=lambda t: TOLERANCES[t], default=TensorProto.FLOAT)
 
 
-def _judge(
-    rewrite: Rewrite, cut: Cut, engines: _Engines, extent: int, rank: int
-) -> Verification | Failure:
+def _judge(rewrite: Rewrite, cut: Cut, engines: _Engines, sizes: Sizes) -> Verification | Failure:
     tolerance = TOLERANCES[engines.dtype]
     worst = _Worst()
-    for kind, feed in feeds(cut.region.inputs, extent, rank):
+    for kind, feed in feeds(cut.region.inputs, sizes):
         try:
             old, new = engines.before(feed), engines.after(feed)
         except Exception as fault:  # noqa: BLE001 - the engine's own exceptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from normlint.graph import FLOATS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from normlint.graph import Tensor
+    from normlint.graph import Shape, Tensor
 
     Feed = dict[str, np.ndarray[Any, Any]]
 
@@ -32,9 +33,42 @@ KINDS: tuple[tuple[str, float, float], ...] = (
 """Name, standard deviation and mean of the inputs."""
 
 
-def feeds(tensors: Sequence[Tensor], extent: int, rank: int) -> Iterator[tuple[str, Feed]]:
+@dataclass(frozen=True)
+class Sizes:
+    """What is assumed of tensors whose extents are open."""
+
+    extent: int
+    """Extent of every symbolic axis but the first."""
+    rank: int
+    """Rank of a tensor of unknown rank."""
+    axis: int | None = None
+    """An axis that has another extent."""
+    fixed: int = 0
+
+    def shapes(self, tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
+        """Give a shape for each tensor; the same symbolic extent is the same number everywhere."""
+        named: dict[str, int] = {}
+        return [self._shape(tensor.shape, named) for tensor in tensors]
+
+    def _shape(self, shape: Shape | None, named: dict[str, int]) -> tuple[int, ...]:
+        shape = (None,) * self.rank if shape is None else shape
+        at = None if self.axis is None else self.axis % max(len(shape), 1)
+        return tuple(
+            size if isinstance(size, int) and size > 0 else self._open(size, named, axis == at)
+            for axis, size in enumerate(shape)
+        )
+
+    def _open(self, size: int | str | None, named: dict[str, int], fixed: bool) -> int:
+        if fixed:
+            return self.fixed
+        if not isinstance(size, str):
+            return self.extent
+        return named.setdefault(size, self.extent + len(named) % 2 if named else 2)
+
+
+def feeds(tensors: Sequence[Tensor], sizes: Sizes) -> Iterator[tuple[str, Feed]]:
     """Give inputs of each kind for the tensors; the same seed gives the same inputs."""
-    shapes = _shapes(tensors, extent, rank)
+    shapes = sizes.shapes(tensors)
     for kind, deviation, mean in KINDS:
         generator = np.random.default_rng(20_240_229)
         yield (
@@ -46,34 +80,25 @@ def feeds(tensors: Sequence[Tensor], extent: int, rank: int) -> Iterator[tuple[s
         )
 
 
-def assignments(tensors: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
-    """Give the extents and ranks to try, until a model accepts them."""
-    open_extents = any(
+def assignments(tensors: Sequence[Tensor], hints: Sequence[int] = ()) -> Iterator[Sizes]:
+    """Give the extents and ranks to try, until a model accepts them.
+
+    `hints` are extents of constants, which the last axis or axis 1 of an input may have to fit.
+    """
+    ranks = _RANKS if any(tensor.shape is None for tensor in tensors) else _RANKS[:1]
+    is_open = any(
         tensor.shape is None or any(not isinstance(e, int) or e <= 0 for e in tensor.shape)
         for tensor in tensors
     )
-    ranks = _RANKS if any(tensor.shape is None for tensor in tensors) else _RANKS[:1]
+    if not is_open:
+        yield Sizes(_EXTENTS[0], ranks[0])
+        return
     for rank in ranks:
-        for extent in _EXTENTS if open_extents else _EXTENTS[:1]:
-            yield extent, rank
-
-
-def _shapes(tensors: Sequence[Tensor], extent: int, rank: int) -> list[tuple[int, ...]]:
-    named: dict[str, int] = {}
-    shapes = []
-    for tensor in tensors:
-        shape = tensor.shape if tensor.shape is not None else (None,) * rank
-        shapes.append(
-            tuple(
-                size
-                if isinstance(size, int) and size > 0
-                else named.setdefault(size, extent + len(named) % 2 if named else 2)
-                if isinstance(size, str)
-                else extent
-                for size in shape
-            )
-        )
-    return shapes
+        for hint in hints:
+            yield Sizes(_EXTENTS[0], rank, -1, hint)
+            yield Sizes(_EXTENTS[0], rank, 1, hint)
+        for extent in _EXTENTS:
+            yield Sizes(extent, rank)
 
 
 def _draw(

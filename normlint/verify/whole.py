@@ -73,8 +73,8 @@ def _feeds(model: ModelFile, inputs: Path | None) -> Iterator[dict[str, Array]]:
         return
     graph = build_graph(model.proto, model.values)
     tensors = [t for t in graph.inputs if isinstance(t, Variable) and t.default is None]
-    for extent, rank in assignments(tensors):
-        for _, feed in feeds(tensors, extent, rank):
+    for sizes in assignments(tensors):
+        for _, feed in feeds(tensors, sizes):
             yield feed
 
 
