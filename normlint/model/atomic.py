@@ -71,8 +71,8 @@ class Litter:
         """Create a folder and those above it."""
         for missing in reversed([path, *path.parents]):
             if not missing.exists():
-                missing.mkdir()
                 self._folders.append(missing)
+                missing.mkdir()
 
     def replace(self, old: Path, new: Path) -> None:
         """Put a new file in place of another; from then on all that was made stays."""

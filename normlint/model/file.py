@@ -92,8 +92,7 @@ def open_model(
 ) -> ModelFile:
     """Open a model: a local file, bytes, an open binary file, or anything that is a `Source`.
 
-    `max_size` bounds the bytes of the file. Raises `FileFault` (NL902 to NL905, NL907), and
-    `FileNotFoundError` for a path where nothing is.
+    `max_size` bounds the bytes of the file. Raises `FileFault` (NL902 to NL905, NL907).
     """
     path = Path(source) if isinstance(source, (str, Path)) else None
     name = name or (str(path) if path else "-")
@@ -112,8 +111,6 @@ def _source(source: Path | str | bytes | SeekableFile | Source) -> Source:
     if isinstance(source, (str, Path)):
         try:
             return FileSource(source)
-        except FileNotFoundError:
-            raise
         except NotRegularError as error:
             raise FileFault("NL904", f"this is not a regular file but {error}") from error
         except (OSError, ValueError) as error:

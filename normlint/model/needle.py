@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from normlint.model.placeholder import MARK, NEW, SELF, location
@@ -27,11 +26,9 @@ def replace_tensors_with(
 
     It returns the new content or None. Raises `WireError` where `data` is no model.
     """
-    places = _places(needle, data)
 
     def pick(start: int, stop: int) -> bool:
-        at = bisect_left(places, start)
-        return at < len(places) and places[at] < stop
+        return data.find(needle, start, stop) >= 0
 
     def serialised(_reader: Reader, start: int, stop: int) -> Sequence[Content] | None:
         return replace(data[start:stop])
@@ -56,12 +53,3 @@ def outside_tensors(data: bytes) -> list[onnx.TensorProto]:
 
     replace_tensors_with(_LOCATION, data, collect)
     return outside
-
-
-def _places(needle: bytes, data: bytes) -> list[int]:
-    places = []
-    at = data.find(needle)
-    while at >= 0:
-        places.append(at)
-        at = data.find(needle, at + 1)
-    return places

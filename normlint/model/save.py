@@ -60,7 +60,8 @@ def save_model(
     A tensor with a `SELF` placeholder is copied from the model's file, one with a `NEW` placeholder
     gets what `new_values` returns for its index, evaluated while it is written. `backup` keeps the
     old file of that name as `NAME.orig`, or `NAME.orig.1` and so on. A link stays a link. Raises
-    `SaveError`, and then every file is as it was.
+    `SaveError`, and then every file is as it was. `model` goes on reading its old version: to go on
+    from the new one, open it.
     """
     data = proto.SerializeToString()
     locations = {location(tensor) or "" for tensor in outside_tensors(data)}

@@ -15,7 +15,7 @@ HEAD = 512
 
 _EXPORT = "Export the model to ONNX and check that file."
 _MAGIC = (
-    (0, b"PK\x03\x04", "a zip archive: a PyTorch checkpoint or an unpacked download?", _EXPORT),
+    (0, b"PK\x03\x04", "a zip archive (a PyTorch checkpoint, or a packed download?)", _EXPORT),
     (0, b"PK\x05\x06", "an empty zip archive", _EXPORT),
     (0, b"\x1f\x8b", "compressed with gzip", "Unpack it first (gunzip)."),
     (0, b"BZh", "compressed with bzip2", "Unpack it first (bunzip2)."),
@@ -23,8 +23,8 @@ _MAGIC = (
     (0, b"\x28\xb5\x2f\xfd", "compressed with zstd", "Unpack it first (unzstd)."),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it first."),
     (257, b"ustar", "a tar archive", "Unpack it first."),
-    (4, b"ORTM", "an ONNX Runtime .ort model", "Check the .onnx file that it was converted from."),
-    (4, b"TFL3", "a TensorFlow Lite model", _EXPORT),
+    (2, b"\0\0ORTM", "an ONNX Runtime .ort model", "Check the .onnx file it was converted from."),
+    (2, b"\0\0TFL3", "a TensorFlow Lite model", _EXPORT),
     (0, b"\x89HDF", "an HDF5 (Keras) file", _EXPORT),
     (0, b"GGUF", "a GGUF file", _EXPORT),
     (0, b"%PDF", "a PDF document", _EXPORT),
@@ -39,6 +39,7 @@ _PICKLE = re.compile(rb"\x80[\x02-\x05][\x00-\xff]")
 _SAFETENSORS = re.compile(rb'.{8}\{\s*"', re.DOTALL)
 _MARKUP = re.compile(rb"\s*<(!doctype|html|head|body|\?xml|[a-z]+[ >])", re.IGNORECASE)
 _JSON = re.compile(rb'\s*[\[{]\s*("|\{|\[|\}|\])')
+_TEXT = re.compile(rb"\s*(<\s*ir_version|ir_version\s*:|producer_name\s*:|graph\s*\{)")
 _LFS = re.compile(rb"version https://(git-lfs\.github\.com|hawser\.github\.com)/spec/", re.ASCII)
 _LFS_OID = re.compile(rb"^oid \w+:([0-9a-f]+)", re.MULTILINE)
 _LFS_SIZE = re.compile(rb"^size (\d{1,18})\s*$", re.MULTILINE)
@@ -102,6 +103,10 @@ def _markup(tag: bytes) -> FileFault:
 
 
 def _other(head: bytes) -> FileFault | None:
+    if _TEXT.match(head):
+        what = "an ONNX model in text form"
+        advice = "Convert it: onnx.save(onnx.load(NAME, format=...), NAME)."
+        return FileFault("NL904", f"this is not a binary ONNX file but {what}. {advice}")
     if _PICKLE.match(head):
         what = "a Python pickle (PyTorch, joblib?)"
     elif _SAFETENSORS.match(head) and head[3:8].count(0) == 5:

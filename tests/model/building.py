@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,8 +10,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from normlint.model import SELF
-from normlint.model.placeholder import held, location
-from normlint.model.wire import delimited
+from normlint.model.placeholder import RAW_DATA, held, location
+from normlint.model.wire import LENGTH, delimited, key, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,3 +170,20 @@ def save_outside(model: onnx.ModelProto, path: Path, location: str = "side.data"
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def write_huge_model(path: Path, size: int) -> None:
+    """Write a model with `size` zeros inside, as a hole, and a small weight behind them."""
+    zeros = TensorProto(name="zeros", data_type=TensorProto.UINT8, dims=[size])
+    head = zeros.SerializeToString() + key(RAW_DATA, LENGTH) + varint(size)
+    small = small_model(weight("w"))
+    behind = delimited(5, small.graph.initializer.pop().SerializeToString())
+    graph = small.graph.SerializeToString()
+    small.ClearField("graph")
+    tensor_head = key(5, LENGTH) + varint(len(head) + size)
+    graph_size = len(graph) + len(tensor_head) + len(head) + size + len(behind)
+    with path.open("wb") as file:
+        file.write(small.SerializeToString() + key(7, LENGTH) + varint(graph_size) + graph)
+        file.write(tensor_head + head)
+        file.seek(size, os.SEEK_CUR)
+        file.write(behind)

@@ -22,6 +22,7 @@ from model.building import (
     small_model,
     tensors_in,
     weight,
+    write_huge_model,
 )
 from onnx import TensorProto, helper, numpy_helper
 
@@ -243,6 +244,25 @@ def test_a_model_cannot_forge_a_placeholder() -> None:
         open_model(small_model(tensor).SerializeToString())
 
     assert caught.value.code == "NL907"
+
+
+def test_a_model_past_the_limit_of_protobuf(tmp_path: Path) -> None:
+    path = tmp_path / "huge.onnx"
+    write_huge_model(path, 3 << 30)
+
+    model = open_model(path)
+
+    zeros, behind = model.proto.graph.initializer
+    assert model.nbytes(zeros) == 3 << 30
+    assert model.has_values(zeros)
+    assert np.array_equal(model.values(behind), numpy_helper.to_array(weight("w")))
+
+
+def test_a_huge_model_of_small_size_is_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "small.onnx"
+    write_huge_model(path, 1 << 20)
+
+    same_as_onnx(path.read_bytes())
 
 
 def test_lists_of_a_million_numbers_are_not_walked_one_by_one() -> None:

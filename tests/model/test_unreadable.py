@@ -68,6 +68,8 @@ def an_archive() -> bytes:
         (b"\x40\0\0\0\0\0\0\0" + b'{"weight":{"dtype"', "NL904", ["safetensors"]),
         (b"/annex/objects/SHA256E-s1--ab.onnx\n", "NL904", ["git annex get"]),
         (bytes(257) + b"ustar", "NL904", ["tar"]),
+        (b'<ir_version: 8, opset_import: ["" : 17]>', "NL904", ["text form"]),
+        (b'ir_version: 8 producer_name: "pytorch"', "NL904", ["text form"]),
         (b"\x12\x03abc", "NL904", ["neither a graph"]),
         (b"hello, this is a text", "NL905", ["truncated or corrupt", "at byte"]),
         (SMALL[:300], "NL905", ["truncated or corrupt", "of 300"]),
@@ -204,8 +206,7 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
     assert fault_of(pipe).code == fault_of(folder).code == "NL904"
     assert "a pipe" in fault_of(pipe).message
     assert "a folder" in fault_of(folder).message
-    with pytest.raises(FileNotFoundError):
-        open_model(tmp_path / "absent.onnx")
+    assert "No such file" in fault_of(tmp_path / "absent.onnx").message
     assert fault_of(tmp_path / ("x" * 300)).code == "NL905"
 
 
