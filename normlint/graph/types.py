@@ -68,6 +68,15 @@ class Values(gs.ir.tensor.LazyValues):  # type: ignore[misc] # graphsurgeon has 
         return values
 
 
+_Links = gs.util.misc.SynchronizedList
+"""A list of tensors that keeps their lists of readers or producers in step."""
+
+
+def _fill(self: Any, **fields: Any) -> None:
+    """Set fields of a new object. graphsurgeon's own setters take half of the time of an import."""
+    self.__dict__.update(fields)
+
+
 class _Tensor:
     """What variables and constants have in common."""
 
@@ -127,9 +136,8 @@ class Variable(_Tensor, gs.Variable):  # type: ignore[misc] # graphsurgeon has n
     """Initial values of a graph input that a caller may override (IR version 4 and later)."""
 
     def __init__(self, name: str, graph: Graph, dtype: int = 0, shape: Shape | None = None) -> None:
-        super().__init__(name, dtype, None)
-        self.shape = shape
-        self.graph = graph
+        _fill(self, name=name, graph=graph, dtype=dtype, shape=shape, type="tensor_type")
+        _fill(self, inputs=_Links(self, "outputs", ()), outputs=_Links(self, "inputs", ()))
 
     @property
     def is_constant(self) -> bool:
@@ -202,6 +210,12 @@ class Node(gs.Node):  # type: ignore[misc] # graphsurgeon has no types
     attrs: dict[str, Any]
     inputs: list[Tensor]
     outputs: list[Tensor]
+    graph: Graph
+    origin: Origin | None
+    like: Node | None
+    """The node whose metadata (module path, source line) a new node bears on."""
+    order: tuple[int, ...]
+    """Key by which nodes are sorted before the topological order has its say."""
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -219,13 +233,10 @@ class Node(gs.Node):  # type: ignore[misc] # graphsurgeon has no types
         origin: Origin | None = None,
         like: Node | None = None,
     ) -> None:
-        super().__init__(op, name, attrs if attrs is not None else {}, inputs, outputs, domain)
-        self.graph = graph
-        self.origin = origin
-        self.like = like
-        """The node whose metadata (module path, source line) a new node bears on."""
-        self.order: tuple[int, ...] = (-1,)
-        """Key by which nodes are sorted before the topological order has its say."""
+        _fill(self, op=op, name=name, domain=domain, attrs=attrs if attrs is not None else {})
+        _fill(self, graph=graph, origin=origin, like=like, order=(-1,))
+        _fill(self, inputs=_Links(self, "outputs", inputs))
+        _fill(self, outputs=_Links(self, "inputs", outputs))
 
     @property
     def y(self) -> Tensor:
