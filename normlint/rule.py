@@ -152,8 +152,12 @@ class Rewrite:
     """Runtimes that must be among the targets for it to be made; empty for standard operators."""
     approximate: bool = False
     """Whether the numbers move on purpose (only unsafe rewrites), so that equality is not demanded."""
+    invalid_before: bool = False
+    """Whether the old nodes break their operator's definition, so that it may be that none runs them."""
     tolerance: float = 0.0
     """Relative error that the new operator's own definition has where the mean is large."""
+    rounding: float = 0.0
+    """Relative error that new weights leave which are rounded to half precision."""
 
 
 @dataclass(frozen=True, eq=False)

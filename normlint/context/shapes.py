@@ -1,0 +1,225 @@
+"""Shapes that shape inference leaves open, because it does not follow computed targets of Reshape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from normlint.graph import Variable
+from normlint.recognise.extents import numbers, reshaped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from normlint.context.constants import Constants
+    from normlint.graph import Graph, Node, Shape
+
+    Reader = Callable[[Node, list[Shape], Constants], Shape | None]
+    Extent = int | str | None
+
+_SAME = (
+    *("Identity", "Cast", "CastLike", "Dropout", "Neg", "Relu", "Gelu", "Erf", "Tanh", "Sigmoid"),
+    *("Sqrt", "Exp", "Log", "Abs", "Clip", "Softmax", "LogSoftmax", "LayerNormalization"),
+    *("RMSNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
+    *("Softplus", "HardSigmoid", "HardSwish", "Elu", "Selu", "LeakyRelu", "PRelu", "Reciprocal"),
+    *("QuantizeLinear", "DequantizeLinear", "Floor", "Ceil", "Round", "Not", "Softsign", "Mish"),
+)
+_BROADCAST = (
+    *("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Where", "Max", "Min", "Mean"),
+    *("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or"),
+)
+
+
+def complete_shapes(graph: Graph, constants: Constants) -> None:
+    """Give tensors of unknown shape the shape that follows from their producers."""
+    for scope in graph.scopes():
+        for node in scope.nodes:
+            if node.is_standard and node.op in _READERS:
+                _complete(node, constants)
+
+
+def _complete(node: Node, constants: Constants) -> None:
+    y = node.outputs[0] if node.outputs else None
+    if not isinstance(y, Variable) or not y.name:
+        return
+    if y.is_float and constants.is_constant(y) and not _is_static(y.shape):
+        values = constants.known(y)
+        y.shape = y.shape if values is None else values.shape
+    if y.shape is not None:
+        return
+    given = [tensor.shape for tensor in node.inputs if tensor.name]
+    if node.op == "Reshape":
+        target = reshaped(node, constants)
+        y.shape = None if target is None else tuple(_plain(extent) for extent in target)
+        return
+    first = node.inputs[0].shape if node.inputs else None
+    if first is None and node.op not in _BROADCAST and node.op != "Concat":
+        return
+    y.shape = _READERS[node.op](node, [s for s in given if s is not None], constants)
+
+
+def _is_static(shape: Shape | None) -> bool:
+    return shape is not None and all(isinstance(extent, int) for extent in shape)
+
+
+def _plain(extent: object) -> Extent:
+    return extent if isinstance(extent, int | str) and extent != -1 else None
+
+
+def _first(_: Node, given: list[Shape], __: Constants) -> Shape | None:
+    return given[0]
+
+
+def _broadcast(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+    if len(given) != sum(1 for tensor in node.inputs if tensor.name):
+        return None
+    return broadcast(given)
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Give the shape of an elementwise result; None stands for an extent that is not known."""
+    rank = max(len(shape) for shape in shapes)
+    result: list[Extent] = []
+    for axis in range(rank):
+        extents = {s[axis - rank + len(s)] for s in shapes if axis >= rank - len(s)} - {1}
+        numbers_ = [extent for extent in extents if isinstance(extent, int)]
+        if not extents:
+            result.append(1)
+        elif len(extents) == 1:
+            result.append(extents.pop())
+        else:
+            result.append(numbers_[0] if len(numbers_) == 1 else None)
+    return tuple(result)
+
+
+def _transpose(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+    shape = given[0]
+    order = node.attrs.get("perm", list(reversed(range(len(shape)))))
+    return tuple(shape[axis] for axis in order) if len(order) == len(shape) else None
+
+
+def _expand(node: Node, given: list[Shape], constants: Constants) -> Shape | None:
+    target = numbers(node.inputs[1], constants)
+    if target is None:
+        return None
+    return broadcast([given[0], tuple(_plain(extent) for extent in target)])
+
+
+def _concat(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+    """Take what any operand knows, but for the axis along which they are joined."""
+    if not given:
+        return None
+    shape: list[Extent] = list(given[0])
+    axis = node.attrs.get("axis", 1) % len(shape)
+    if any(len(other) != len(shape) for other in given):
+        return None
+    for place in range(len(shape)):
+        extents = [other[place] for other in given]
+        known = [extent for extent in extents if isinstance(extent, int)]
+        if place != axis:
+            shape[place] = known[0] if known else extents[0]
+        else:
+            whole = len(known) == len(node.inputs)
+            shape[place] = sum(known) if whole else None
+    return tuple(shape)
+
+
+def _matmul(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+    if len(given) != 2 or min(len(shape) for shape in given) < 2:
+        return None
+    left, right = given
+    return (*broadcast([left[:-2] or (1,), right[:-2] or (1,)]), left[-2], right[-1])[
+        -max(len(left), len(right)) :
+    ]
+
+
+def _gemm(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+    if len(given) < 2 or len(given[0]) != 2 or len(given[1]) != 2:
+        return None
+    rows = given[0][1 if node.attrs.get("transA", 0) else 0]
+    return (rows, given[1][0 if node.attrs.get("transB", 0) else 1])
+
+
+def _conv(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+    if len(given) < 2:
+        return None
+    return (given[0][0], given[1][0], *(None,) * (len(given[0]) - 2))
+
+
+def _reduce(node: Node, given: list[Shape], constants: Constants) -> Shape | None:
+    axes = node.attrs.get("axes")
+    if node.input(1) is not None:
+        axes = constants.integers(node.input(1))
+    rank = len(given[0])
+    if not axes:
+        return None
+    reduced = {axis % rank for axis in axes}
+    if node.attrs.get("keepdims", 1):
+        return tuple(1 if axis in reduced else e for axis, e in enumerate(given[0]))
+    return tuple(e for axis, e in enumerate(given[0]) if axis not in reduced)
+
+
+def _gather(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+    if len(given) != 2:
+        return None
+    axis = node.attrs.get("axis", 0) % len(given[0])
+    return (*given[0][:axis], *given[1], *given[0][axis + 1 :])
+
+
+def _squeeze(node: Node, given: list[Shape], constants: Constants) -> Shape | None:
+    axes = _axes(node, constants)
+    if not axes:
+        return None
+    rank = len(given[0])
+    gone = {axis % rank for axis in axes}
+    return tuple(extent for axis, extent in enumerate(given[0]) if axis not in gone)
+
+
+def _unsqueeze(node: Node, given: list[Shape], constants: Constants) -> Shape | None:
+    axes = _axes(node, constants)
+    if not axes:
+        return None
+    rank = len(given[0]) + len(axes)
+    added = {axis % rank for axis in axes}
+    rest = iter(given[0])
+    return tuple(1 if axis in added else next(rest) for axis in range(rank))
+
+
+def _axes(node: Node, constants: Constants) -> Sequence[int] | None:
+    if node.input(1) is not None:
+        return constants.integers(node.input(1))
+    axes: Sequence[int] | None = node.attrs.get("axes")
+    return axes
+
+
+def _slice(node: Node, given: list[Shape], constants: Constants) -> Shape | None:
+    """Keep the extents of the axes that are not sliced."""
+    axes: Sequence[int] | None = node.attrs.get("axes")
+    starts = node.attrs.get("starts")
+    if len(node.inputs) > 1:
+        starts = node.inputs[1].shape and [0] * int(node.inputs[1].shape[0] or 0)
+        axes = constants.integers(node.input(3))
+    if axes is None:
+        axes = range(len(starts)) if starts else None
+    if axes is None:
+        return None
+    rank = len(given[0])
+    sliced = {axis % rank for axis in axes}
+    return tuple(None if axis in sliced else extent for axis, extent in enumerate(given[0]))
+
+
+_READERS: dict[str, Reader] = {
+    **dict.fromkeys(_SAME, _first),
+    **dict.fromkeys(_BROADCAST, _broadcast),
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), _reduce),
+    "Reshape": _first,
+    "Transpose": _transpose,
+    "Expand": _expand,
+    "Concat": _concat,
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "Conv": _conv,
+    "Gather": _gather,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Slice": _slice,
+}

@@ -1,0 +1,184 @@
+"""From streams that can be centred to the edits that centre them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from normlint.context.zero_mean_sources import can_be_dropped
+from normlint.context.zero_mean_steps import Step
+from normlint.context.zero_mean_writers import Scaled
+from normlint.normalization import Normalization
+from normlint.rewrite.centre_constants import Change, Constant, centred, scaled_by, zeroed
+from normlint.rewrite.centre_nodes import reduce_mean
+from normlint.rule import NewNode, Redirect, Replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from normlint.context.centring import Component
+    from normlint.context.constants import Constants
+    from normlint.context.zero_mean_sites import Site
+    from normlint.context.zero_mean_sources import Source
+    from normlint.graph import Node, Tensor
+    from normlint.rule import Computed, Edit, Operand
+
+
+@dataclass(eq=False)
+class Edits:
+    """Edits of constants and operands, gathered node by node and made at the end.
+
+    One node may be a writer of a stream and a reader of a norm whose bias moves into it.
+    """
+
+    constants: Constants
+    opset: int
+    """The opset that new nodes are of."""
+    touched: dict[Node, None] = field(default_factory=dict)
+    """Every node whose output changes."""
+    changed: dict[Tensor, None] = field(default_factory=dict)
+    """Every tensor that is centred: their readers are not all touched."""
+    _changes: dict[tuple[Node, int], list[Change]] = field(default_factory=dict)
+    _operands: dict[tuple[Node, int], Operand] = field(default_factory=dict)
+    _dropped: dict[Tensor, Tensor] = field(default_factory=dict)
+    _norms: dict[Tensor, NewNode] = field(default_factory=dict)
+    _explicit: dict[Tensor, NewNode] = field(default_factory=dict)
+    _computed: dict[tuple[object, ...], Computed] = field(default_factory=dict)
+    centred_biases: dict[Normalization, Site] = field(default_factory=dict)
+    """LayerNorms that write a stream: of their bias the mean is subtracted."""
+
+    def centre(self, component: Component, sources: dict[Site, Source]) -> None:
+        """Centre every tensor of a component."""
+        for at in component.sites:
+            source = sources[at]
+            self.changed.setdefault(at.tensor)
+            if isinstance(source, Step):
+                self._centre_step(source, at, frozenset(component.explicit))
+            elif isinstance(source, Scaled):
+                self._centre_scaled(source, at)
+            elif isinstance(source, Normalization):
+                self.centred_biases[source] = at
+
+    def _centre_step(self, how: Step, at: Site, explicit: frozenset[Site]) -> None:
+        node = how.node
+        self.touched.setdefault(node)
+        if how.shifts and can_be_dropped(how, at) and how.full[0][1] not in explicit:
+            self._dropped[at.tensor] = node.inputs[how.full[0][0]]
+            return
+        for place in how.shifts:
+            self.change(node, place, zeroed())
+        for place, operand in how.full:
+            if self.constants.is_constant(operand.tensor):
+                self.change(node, place, centred(operand))
+            elif operand in explicit:
+                self._operands[node, place] = self.explicit(operand)
+
+    def _centre_scaled(self, source: Scaled, at: Site) -> None:
+        inverse = source.node.op == "Div"
+        for how in source.steps:
+            self.touched.setdefault(how.node)
+            for place, operand in how.full:
+                if self.constants.is_constant(operand.tensor):
+                    change = scaled_by(source.factor, operand, self.constants, inverse=inverse)
+                    self.change(how.node, place, change)
+                    self.change(how.node, place, centred(operand))
+        self.touched.setdefault(source.node)
+        self._dropped[at.tensor] = source.source.tensor
+
+    def change(self, node: Node, place: int, change: Change) -> None:
+        """Change the values of a constant that a node reads, for this node only."""
+        known = self._changes.setdefault((node, place), [])
+        if all(other.key != change.key for other in known):
+            known.append(change)
+
+    def replace(self, y: Tensor, by: NewNode, nodes: Iterable[Node]) -> None:
+        """Have a tensor computed by a new node in place of some."""
+        self._norms[y] = by
+        self.touched.update(dict.fromkeys(nodes))
+
+    def drop(self, tensor: Tensor, to: Tensor) -> None:
+        """Have the readers of a tensor read another one."""
+        self._dropped[tensor] = to
+        if tensor.producer is not None:
+            self.touched.setdefault(tensor.producer)
+
+    def operand(self, tensor: Tensor) -> Tensor:
+        """Give the tensor that is read in place of one: what is dropped has no producer any more."""
+        while tensor in self._dropped:
+            tensor = self._dropped[tensor]
+        return tensor
+
+    def explicit(self, at: Site) -> NewNode:
+        """Give the node that subtracts a tensor's mean; one for all that read it."""
+        if at.tensor not in self._explicit:
+            like = at.tensor.producer
+            axes = [axis - len(at.shape) for axis in at.axes]
+            mean = reduce_mean(at.tensor, axes, self.opset, like)
+            self._explicit[at.tensor] = NewNode("Sub", (at.tensor, mean), like=like)
+        return self._explicit[at.tensor]
+
+    def edits(self) -> tuple[Edit, ...]:
+        """Give the edits."""
+        nodes = dict.fromkeys(node for node, _ in (*self._changes, *self._operands))
+        made: list[Edit] = [self._edited(node) for node in nodes]
+        made.extend(Replace((y,), by) for y, by in self._norms.items())
+        made.extend(Redirect(gone, self.operand(gone)) for gone in self._dropped)
+        return tuple(made)
+
+    def _edited(self, node: Node) -> Replace:
+        inputs = tuple(self._input(node, place) for place in range(self._width(node)))
+        by = NewNode(
+            node.op,
+            inputs,
+            dict(node.attrs),
+            like=node,
+            domain=node.domain or "",
+            outputs=len(node.outputs),
+        )
+        return Replace(tuple(t if t.name else None for t in node.outputs), by)
+
+    def _width(self, node: Node) -> int:
+        places = [place for other, place in self._changes if other is node]
+        return max(len(node.inputs), *(place + 1 for place in places), 0)
+
+    def _input(self, node: Node, place: int) -> Operand:
+        if (node, place) in self._operands:
+            return self._operands[node, place]
+        tensor = node.input(place)
+        changes = self._changes.get((node, place))
+        if changes:
+            return self._constant(tensor, changes)
+        return None if tensor is None else self.operand(tensor)
+
+    def _constant(self, tensor: Tensor | None, changes: list[Change]) -> Computed:
+        ordered = sorted(changes, key=lambda change: change.phase)
+        key = (tensor, *(change.key for change in ordered))
+        if key not in self._computed:
+            self._computed[key] = Constant(tensor, self.constants, tuple(ordered)).computed()
+        return self._computed[key]
+
+
+def extra_bytes(component: Component, sources: dict[Site, Source], constants: Constants) -> int:
+    """Count the bytes of the constants that are copied because others read them as well."""
+    copied: dict[Tensor, None] = {}
+    for at in component.sites:
+        source = sources[at]
+        if isinstance(source, Step):
+            for _, operand in source.full:
+                tensor = operand.tensor
+                if constants.is_constant(tensor) and _has_other_readers(tensor, source.node):
+                    copied.setdefault(tensor)
+    return sum(_bytes(tensor) for tensor in copied)
+
+
+def _has_other_readers(tensor: Tensor, node: Node) -> bool:
+    return any(reader is not node for reader in tensor.consumers)
+
+
+def _bytes(tensor: Tensor) -> int:
+    import onnx
+
+    itemsize = onnx.helper.tensor_dtype_to_np_dtype(tensor.dtype).itemsize
+    return int(np.prod([e for e in tensor.shape or () if isinstance(e, int)])) * itemsize

@@ -1,0 +1,214 @@
+"""The bias of a norm moves into the linear operators that read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from normlint.context.zero_mean_sites import Site, site, sites_of_width
+from normlint.context.zero_mean_steps import step
+from normlint.context.zero_mean_writers import can_be_edited
+from normlint.rewrite.centre_constants import Change, added
+from normlint.rule import NotFixed, Reason
+
+if TYPE_CHECKING:
+    from normlint.context.constants import Constants
+    from normlint.graph import Node, Tensor
+    from normlint.normalization import Normalization, Parameter
+
+    Array = np.ndarray[Any, Any]
+
+_LAYOUT = frozenset(
+    ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Gather", "Split")
+)
+_SHAPE_ONLY = frozenset(("Shape", "Size"))
+_OPTIONAL_C = 11
+"""The opset from which on the third operand of Gemm may be omitted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """A constant of a reader that takes up what the bias becomes there."""
+
+    node: Node
+    place: int
+    change: Change
+    region: tuple[Node, ...]
+
+
+def bias_folds(norm: Normalization, constants: Constants) -> list[Fold] | NotFixed:
+    """Give where the bias of a norm goes when all its readers take it up; why not where one does not."""
+    bias, axis = norm.bias, norm.axes
+    if bias is None or axis is None or not bias.is_constant or norm.permutation is not None:
+        return NotFixed(Reason.WEIGHTS_NOT_CONSTANT, norm.y, "the bias is no constant")
+    start = site(norm.y, axis)
+    if start is None or start.first != start.last or not _runs_along(bias, start):
+        return NotFixed(Reason.BROADCAST, norm.y, "the bias varies along several axes")
+    return _Folding(bias, start, constants).run()
+
+
+def _runs_along(bias: Parameter, at: Site) -> bool:
+    if bias.shape is None or len(bias.shape) != len(at.shape):
+        return False
+    return all(extent == 1 or axis in at.axes for axis, extent in enumerate(bias.shape))
+
+
+class _Folding:
+    def __init__(self, bias: Parameter, start: Site, constants: Constants) -> None:
+        self.bias = bias
+        self.start = start
+        self.constants = constants
+        self.found: list[Fold] = []
+        self.passed: list[Node] = []
+
+    def run(self) -> list[Fold] | NotFixed:
+        pending, seen = [self.start], {self.start}
+        while pending:
+            at = pending.pop()
+            if at.tensor.is_output:
+                detail = "the result is an output of the graph"
+                return NotFixed(Reason.GRAPH_OUTPUT, at.tensor, detail)
+            for node in dict.fromkeys(at.tensor.consumers):
+                if node.op in _SHAPE_ONLY:
+                    self.passed.append(node)
+                    continue
+                passed = self.through(node, at)
+                if passed is None and not self.into(node, at):
+                    detail = f"{node.op} reads the result and cannot take the bias up"
+                    return NotFixed(Reason.NO_LINEAR_NEIGHBOUR, node, detail)
+                fresh = [other for other in passed or () if other not in seen]
+                seen.update(fresh)
+                pending.extend(fresh)
+        if not self.found:
+            detail = "nobody reads the result"
+            return NotFixed(Reason.NO_LINEAR_NEIGHBOUR, self.start.tensor, detail)
+        return self.found
+
+    def through(self, node: Node, at: Site) -> list[Site] | None:
+        """Give the outputs of an operator that only moves the channels, on which they are in order."""
+        if node.op not in _LAYOUT or not node.is_standard or node.graph is not at.tensor.graph:
+            return None
+        found: list[Site] = []
+        for tensor in node.outputs:
+            reached = [
+                out
+                for out in sites_of_width(tensor, at.width)
+                if out.first == out.last and self.follows(node, at, out)
+            ]
+            if not reached:
+                return None
+            found.extend(reached)
+        self.passed.append(node)
+        return found
+
+    def follows(self, node: Node, at: Site, out: Site) -> bool:
+        how = step(node, out, self.constants)
+        return how is not None and how.reads(at)
+
+    def into(self, node: Node, at: Site) -> bool:
+        """Note what a linear reader must add to its bias; say whether it can."""
+        if not node.is_standard or node.graph is not at.tensor.graph:
+            return False
+        if sum(tensor is at.tensor for tensor in node.inputs) != 1:
+            return False
+        if node.inputs[0] is not at.tensor or len(node.inputs) < 2:
+            return False
+        weight = node.inputs[1]
+        if not self.constants.is_constant(weight):
+            return False
+        if node.op == "MatMul":
+            return self.into_matmul(node, at, weight)
+        if node.op == "Gemm":
+            return self.into_gemm(node, at, weight)
+        return node.op == "Conv" and self.into_conv(node, at, weight)
+
+    def into_matmul(self, node: Node, at: Site, weight: Tensor) -> bool:
+        shape = weight.shape
+        if not at.is_last or shape is None or len(shape) != 2 or node.y.is_output:
+            return False
+        width = shape[1]
+        if not isinstance(width, int) or not node.y.consumers:
+            return False
+        places = [self.bias_of(reader, node.y, width) for reader in node.y.consumers]
+        if any(place is None for place in places):
+            return False
+        for reader, place in zip(node.y.consumers, places, strict=True):
+            assert place is not None  # noqa: S101 - just looked
+            self.note(reader, place, node, (width,), lambda: self.vector() @ self.wide(weight))
+        return True
+
+    def bias_of(self, reader: Node, product: Tensor, width: int) -> int | None:
+        """Give the position of the constant that an Add adds along the last axis."""
+        if reader.op != "Add" or not reader.is_standard or reader.graph is not product.graph:
+            return None
+        place = 1 if reader.inputs[0] is product else 0
+        bias = reader.inputs[place]
+        if bias is product or not can_be_edited(bias, self.constants):
+            return None
+        shape = bias.shape or ()
+        inner = tuple(shape[-1:]) in {(), (1,), (width,)}
+        fits = inner and all(extent == 1 for extent in shape[:-1])
+        return place if fits and len(shape) <= (product.rank or 0) else None
+
+    def into_gemm(self, node: Node, at: Site, weight: Tensor) -> bool:
+        beta, alpha = node.attrs.get("beta", 1.0), node.attrs.get("alpha", 1.0)
+        bias, shape = node.input(2), weight.shape
+        if at.first != 1 or node.attrs.get("transA", 0) or beta == 0 or shape is None:
+            return False
+        transposed = bool(node.attrs.get("transB", 0))
+        width = shape[0 if transposed else 1]
+        if not isinstance(width, int):
+            return False
+        if bias is None and node.graph.opset < _OPTIONAL_C:
+            return False
+        if bias is not None and not can_be_edited(bias, self.constants):
+            return False
+
+        def values() -> Array:
+            matrix = self.wide(weight)
+            return alpha / beta * (self.vector() @ (matrix.T if transposed else matrix))
+
+        self.note(node, 2, node, (width,), values, node.y.dtype)
+        return True
+
+    def into_conv(self, node: Node, at: Site, weight: Tensor) -> bool:
+        bias, shape = node.input(2), weight.shape
+        if at.first != 1 or any(node.attrs.get("pads", ())) or shape is None:
+            return False
+        if node.attrs.get("auto_pad", "NOTSET") not in {"NOTSET", "VALID"}:
+            return False
+        if bias is not None and not can_be_edited(bias, self.constants):
+            return False
+        outputs, groups = shape[0], node.attrs.get("group", 1)
+        if not isinstance(outputs, int):
+            return False
+
+        def values() -> Array:
+            taps = self.wide(weight).reshape(groups, outputs // groups, shape[1], -1).sum(-1)
+            return np.einsum("goc,gc->go", taps, self.vector().reshape(groups, -1)).reshape(-1)
+
+        self.note(node, 2, node, (outputs,), values, node.y.dtype)
+        return True
+
+    def note(
+        self,
+        holder: Node,
+        place: int,
+        linear: Node,
+        shape: tuple[int, ...],
+        values: Any,
+        dtype: int = 0,
+    ) -> None:
+        change = added((self.start.tensor, linear), values, shape, dtype)
+        self.found.append(Fold(holder, place, change, (*self.passed, linear, holder)))
+
+    def vector(self) -> Array:
+        """Give the bias along the channels."""
+        assert self.bias.compute is not None  # noqa: S101 - looked at the start
+        values = self.bias.compute().astype(np.float64)
+        return np.broadcast_to(values.reshape(-1), (self.start.width,))
+
+    def wide(self, tensor: Tensor) -> Array:
+        return self.constants.values(tensor).astype(np.float64)

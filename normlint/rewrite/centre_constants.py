@@ -1,0 +1,99 @@
+"""Changes of constants, computed in float64 when they are needed and rounded once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from normlint.rule import Computed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from normlint.context.constants import Constants
+    from normlint.context.zero_mean_sites import Site
+    from normlint.graph import Tensor
+
+    Array = np.ndarray[Any, Any]
+
+_ADDED, _SCALED, _CENTRED = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What becomes of the values of a constant."""
+
+    key: Hashable
+    """Equal for equal changes of the same constant."""
+    phase: int
+    """Changes are made in this order."""
+    apply: Callable[[Array], Array]
+    shape: tuple[int, ...] | None = None
+    """The shape that the values are broadcast to; None where theirs stays."""
+    dtype: int = 0
+    """The element type where there was no constant before."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A constant with its changes; a sum starts from zero where there was none."""
+
+    tensor: Tensor | None
+    constants: Constants
+    changes: tuple[Change, ...]
+
+    def computed(self) -> Computed:
+        """Give the new constant, not yet computed."""
+        tensor = self.tensor
+        shape: tuple[int, ...] = ()
+        dtype = next((c.dtype for c in self.changes if c.dtype), 0)
+        if tensor is not None:
+            shape = tuple(e for e in tensor.shape or () if isinstance(e, int))
+            dtype = tensor.dtype
+        shape = np.broadcast_shapes(shape, *(c.shape for c in self.changes if c.shape is not None))
+        name = tensor.name if tensor is not None else ""
+        return Computed(shape, dtype, self._values, name)
+
+    def _values(self) -> Array:
+        if self.tensor is None:
+            values: Array = np.zeros(())
+        else:
+            values = self.constants.values(self.tensor).astype(np.float64)
+        for change in self.changes:
+            values = change.apply(values)
+        return values
+
+
+def centred(at: Site) -> Change:
+    """Subtract the mean over the channels."""
+    axes = tuple(at.axes)
+
+    def apply(values: Array) -> Array:
+        return values - values.mean(axis=axes, keepdims=True)
+
+    return Change(("centred", axes), _CENTRED, apply)
+
+
+def zeroed() -> Change:
+    """Make every value zero."""
+    return Change("zeroed", _CENTRED, np.zeros_like)
+
+
+def scaled_by(factor: Site, at: Site, constants: Constants, *, inverse: bool) -> Change:
+    """Multiply each channel by its factor, or divide by it."""
+
+    def apply(values: Array) -> Array:
+        vector = constants.values(factor.tensor).astype(np.float64)
+        inner = len(at.shape) - at.last - 1
+        aligned = vector.reshape(*(e for e in at.widths if isinstance(e, int)), *(1,) * inner)
+        with np.errstate(all="ignore"):
+            return values / aligned if inverse else values * aligned
+
+    return Change(("scaled", factor.tensor, inverse, at.first, at.last), _SCALED, apply)
+
+
+def added(key: Hashable, values: Callable[[], Array], shape: tuple[int, ...], dtype: int) -> Change:
+    """Add values, which are computed when they are needed and have a shape that is known before."""
+    return Change(("added", key), _ADDED, lambda old: old + values(), shape, dtype)

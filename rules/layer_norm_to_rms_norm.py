@@ -1,0 +1,207 @@
+"""NL203."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from normlint.context.centring import streams
+from normlint.rewrite.centre_plan import plan
+from normlint.rule import Applicability, Diagnostic, NotFixed, Rule, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from normlint.context import Context
+    from normlint.context.centring import Stream
+    from normlint.normalization import Normalization
+    from normlint.rewrite.centre_plan import Plan
+
+
+class LayerNormToRMSNorm(Rule):
+    """LayerNorms whose input can be made, or is, of mean zero could be RMSNorms.
+
+    ## What it does
+
+    Finds residual streams whose mean over the channels vanishes, or can be made to vanish by
+    subtracting it once from the weights that write the stream: embeddings, the last linear operator
+    of each branch, biases. Every LayerNorm that reads such a stream is an RMSNorm with the same scale
+    and epsilon.
+
+    ## Why is this bad?
+
+    LayerNorm subtracts a mean at every layer that could have been subtracted once, in the weights.
+    RMSNorm takes about half the time, runs on accelerators that have no LayerNorm, and quantises
+    better, since nothing cancels. On a CPU the norms are a percent of a transformer's time: do not
+    expect the whole model to become faster there.
+
+    ## Example
+
+    A Pre-LN transformer of 12 layers has one stream that 25 LayerNorms read. Its embedding tables,
+    and the output projections of its attentions and feed-forward blocks, get columns of mean zero;
+    25 LayerNormalizations become RMSNormalizations (opset 23), and their biases move into the linear
+    operators that follow.
+
+    Post-LN models get less: the stream holds the output of a LayerNorm, whose mean depends on the
+    input unless its scale is uniform. Then only the norm of the embeddings converts.
+
+    ## Fix safety
+
+    Safe: the new weights are computed in float64 and rounded once, and the whole stream is verified
+    against float64. Where others read the same weights (an embedding that is also the output layer),
+    they are copied, and the finding says how many bytes that costs.
+
+    By default a LayerNorm is only replaced where that pays: where its bias moves into every reader,
+    or it was spelled out in more nodes. `rms-norm-policy = "always"` replaces the others as well.
+
+    ## When not to follow it
+
+    Quantise afterwards, not before: integer weights would change. Where a model is still to be
+    trained, note that the mean of the stream is free to drift again.
+
+    ## References
+
+    - [Pre-RMSNorm and Pre-CRMSNorm Transformers](https://arxiv.org/abs/2305.14858)
+    - [SliceGPT](https://arxiv.org/abs/2401.15024)
+    """
+
+    code = "NL203"
+    severity = Severity.INFO
+    applicability = Applicability.SAFE
+
+    bad = (
+        """
+        <ir_version: 10, opset_import: ["" : 23]>
+        residual_stream (int64[B,T] tokens) => (float[B,T,3] y)
+        <float[5,4] table = {1,2,3,4,5,6,7,9,9,1,2,3,4,3,2,1,0,1,5,2},
+         float[4] scale = {1,2,-1,0.5}, float[4] bias = {1,0,2,1},
+         float[4,8] up = {1,2,3,4,5,6,7,8,1,0,1,0,1,0,1,0,0,1,2,0,1,2,0,1,2,2,2,1,1,1,3,3},
+         float[8] up_bias = {1,0,1,0,1,0,1,0},
+         float[8,4] down = {1,2,3,4,2,3,4,5,1,0,0,1,0,0,2,1,3,3,1,1,0,1,1,0,2,0,1,1,1,1,1,2},
+         float[4] down_bias = {1,2,3,5},
+         float[4,3] head = {1,0,2,0,1,1,2,2,1,0,0,1}, float[3] head_bias = {1,2,3}> {
+            t = Gather(table, tokens)
+            normed = LayerNormalization(t, scale, bias)
+            wide = MatMul(normed, up)
+            shifted = Add(wide, up_bias)
+            active = Relu(shifted)
+            narrow = MatMul(active, down)
+            branch = Add(narrow, down_bias)
+            sum = Add(t, branch)
+            last = LayerNormalization(sum, scale, bias)
+            logits = MatMul(last, head)
+            y = Add(logits, head_bias)
+        }
+        """,
+        """
+        <ir_version: 7, opset_import: ["" : 13]>
+        spelled_out (float[B,T,3] x) => (float[B,T,4] y)
+        <float[3,4] weight = {1,2,3,4,5,6,7,9,9,1,2,3}, float two = {2}, float epsilon = {1e-5}> {
+            t = MatMul(x, weight)
+            mean = ReduceMean<axes = [-1]>(t)
+            centred = Sub(t, mean)
+            square = Pow(centred, two)
+            variance = ReduceMean<axes = [-1]>(square)
+            shifted = Add(variance, epsilon)
+            root = Sqrt(shifted)
+            y = Div(centred, root)
+        }
+        """,
+    )
+    good = (
+        """
+        <ir_version: 10, opset_import: ["" : 23]>
+        nothing_linear_writes_it (float[B,T,4] x) => (float[B,T,4] y)
+        <float[4] scale = {1,2,-1,0.5}> {
+            t = Relu(x)
+            y = LayerNormalization(t, scale)
+        }
+        """,
+        """
+        <ir_version: 10, opset_import: ["" : 23]>
+        the_mean_is_read (float[B,T,3] x) => (float[B,T,4] y, float[B,T,4] z)
+        <float[3,4] weight = {1,2,3,4,5,6,7,9,9,1,2,3}, float[4] scale = {1,2,-1,0.5}> {
+            t = MatMul(x, weight)
+            y = LayerNormalization(t, scale)
+            z = Relu(t)
+        }
+        """,
+        """
+        <ir_version: 10, opset_import: ["" : 23]>
+        already (float[B,T,4] x) => (float[B,T,4] y)
+        <float[4] scale = {1,2,-1,0.5}> {
+            y = RMSNormalization(x, scale)
+        }
+        """,
+    )
+
+    def check(self, context: Context) -> Iterable[Diagnostic]:
+        """Report each stream of which a LayerNorm can be an RMSNorm, or that several read."""
+        for stream in streams(context):
+            if stream.convertible or len(stream.norms) > 1:
+                yield _diagnostic(stream, plan(stream, context))
+
+
+def _diagnostic(stream: Stream, made: Plan) -> Diagnostic:
+    norms = stream.norms
+    return Diagnostic(
+        _message(stream, made),
+        norms[0].anchor,
+        tuple(norm.anchor for norm in norms),
+        _evidence(stream, made),
+        rewrite=made.rewrite,
+        not_fixed=None if made.rewrite is not None else _why_not(stream, made),
+        output=norms[0].y,
+    )
+
+
+def _message(stream: Stream, made: Plan) -> str:
+    count, total = len(stream.convertible), len(stream.norms)
+    message = f"{count} of {total} LayerNorm{'s' * (total > 1)} of this stream can be RMSNorm"
+    if made.left:
+        kept = len(made.left)
+        message += (
+            f"; {kept} of them {'stays' if kept == 1 else 'stay'}: {_most(made.left.values())}"
+        )
+    if stream.pins:
+        message += f"; {len(stream.pins)} cannot: {_most(stream.pins.values())}"
+    if made.extra_bytes:
+        message += f"; copies {made.extra_bytes:,} bytes of weights that others read as well"
+    return message
+
+
+def _most(reasons: Iterable[Any]) -> str:
+    """Give the most frequent reason in words."""
+    return Counter(reason.detail for reason in reasons).most_common(1)[0][0]
+
+
+def _why_not(stream: Stream, made: Plan) -> NotFixed:
+    if made.left:
+        return next(iter(made.left.values()))
+    pin = next(iter(stream.pins.values()))
+    return NotFixed(pin.reason, pin.at, pin.detail)
+
+
+def _evidence(stream: Stream, made: Plan) -> dict[str, Any]:
+    swapped = [swap.norm for swap in made.swaps]
+    return {
+        "norms": len(stream.norms),
+        "convertible": len(stream.convertible),
+        "converted": [norm.y.name for norm in swapped],
+        "explicit": made.explicit,
+        "extra_bytes": made.extra_bytes,
+        "stay": [_stays(norm, why) for norm, why in made.left.items()],
+        "pinned": [
+            {**_stays(norm, pin), "chain": [tensor.name for tensor in pin.chain]}
+            for norm, pin in stream.pins.items()
+        ],
+    }
+
+
+def _stays(norm: Normalization, why: Any) -> dict[str, str]:
+    return {
+        "norm": norm.y.name,
+        "reason": why.reason.value,
+        "at": why.at.name if why.at is not None else "",
+        "detail": why.detail,
+    }
