@@ -142,14 +142,20 @@ def _batch(op: _Operator) -> Normalization | None:
 
 def has_batch_statistics(node: Node) -> bool:
     """Whether a BatchNormalization normalises with the statistics of what it reads."""
+    return is_training(node) or statistics_of(node) is not None
+
+
+def is_training(node: Node) -> bool:
+    """Whether a BatchNormalization is in its training form.
+
+    Before opset 14 that is the form with more than one output, be they read or not.
+    """
     opset = node.graph.opset
-    if opset >= 14 and node.attrs.get("training_mode", 0):
-        return True
-    if opset < 14 and not (opset < 7 and node.attrs.get("is_test", 0)):
-        extra = node.outputs[1:]
-        if any(tensor.name and (tensor.consumers or tensor.is_output) for tensor in extra):
-            return True
-    return statistics_of(node) is not None
+    if opset >= 14:
+        return bool(node.attrs.get("training_mode", 0))
+    if opset < 7 and node.attrs.get("is_test", 0):
+        return False
+    return any(tensor.name for tensor in node.outputs[1:])
 
 
 def statistics_of(node: Node) -> set[Node] | None:

@@ -174,8 +174,11 @@ class Weights:
 
 def is_per_channel(node: Node) -> bool:
     """Whether a BatchNormalization is a scale and shift per channel."""
-    if has_batch_statistics(node):
-        return False
+    return is_spatial(node) and not has_batch_statistics(node)
+
+
+def is_spatial(node: Node) -> bool:
+    """Whether its parameters run along channels, not every feature (`spatial` 0, before 9)."""
     return bool(node.attrs.get("spatial", 1)) or node.inputs[0].rank == 2
 
 

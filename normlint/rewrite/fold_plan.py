@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.context.batch_norms import batch_norm_ops
 from normlint.context.linear import Blocked
 from normlint.normalization import Kind, Normalization
-from normlint.rewrite.affine import Affine, Weights, elementwise, is_per_channel, of_batch_norm
+from normlint.rewrite.affine import (
+    Affine,
+    Weights,
+    elementwise,
+    is_per_channel,
+    is_spatial,
+    of_batch_norm,
+)
 from normlint.rewrite.fold_backward import Backward
 from normlint.rewrite.fold_forward import Forward
 from normlint.rule import Applicability, NotFixed, Reason, Rewrite
@@ -71,17 +79,18 @@ class Folds:
     @cached_property
     def batch_norms(self) -> tuple[Fold, ...]:
         """The fold of every BatchNormalization on running statistics that acts on data."""
-        constants = self._context.constants
-        return tuple(
-            self._batch_norm(node)
-            for scope in self._context.graph.scopes()
-            for node in scope.nodes
-            if node.op == "BatchNormalization"
-            and node.is_standard
-            and node.inputs
-            and is_per_channel(node)
-            and not constants.is_constant(node.inputs[0])
-        )
+        taken: set[Node] | None = None
+        folds = []
+        for op in batch_norm_ops(self._context):
+            if op.is_training or not is_spatial(op.node):
+                continue
+            if is_per_channel(op.node):
+                folds.append(self._batch_norm(op.node))
+                continue
+            taken = self._parts_of_norms() if taken is None else taken
+            if op.node not in taken:
+                folds.append(_on_own_statistics(op.node))
+        return tuple(folds)
 
     @cached_property
     def affines(self) -> tuple[Fold, ...]:
@@ -287,6 +296,11 @@ class Folds:
         own, other = elementwise(node, self._context.constants), step
         mine, theirs = own.varies() if own is not None else None, other.varies()
         return not (mine and theirs and mine != theirs)
+
+
+def _on_own_statistics(node: Node) -> Fold:
+    detail = "its mean and variance are computed from what it reads"
+    return Fold(node, (node,), refusal=NotFixed(Reason.BATCH_STATISTICS, node, detail))
 
 
 def _is_running(fact: Normalization | NearNorm) -> bool:

@@ -1,7 +1,7 @@
 """Weights behind a DequantizeLinear: a factor goes into its scale, the integers stay.
 
 W = (q - z) * S. A factor s > 0 makes S' = s * S. A negative one makes S' = |s| * S and turns the
-sign of q - z, which is exact: q' = -q where z = 0, else both are mirrored in the range of their type.
+sign of q - z, which is exact: q' = -q where z = 0, else both are mirrored in the range of the type.
 """
 
 from __future__ import annotations

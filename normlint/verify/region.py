@@ -15,6 +15,8 @@ from normlint.verify.runner import CannotRun, double, own_types, single
 from normlint.verify.samples import LARGE_MEAN, assignments, feeds
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from normlint.context.constants import Constants
     from normlint.rule import Rewrite
     from normlint.verify.runner import Run
@@ -58,10 +60,13 @@ def verify_rewrite(rewrite: Rewrite, constants: Constants, opset: int) -> Verifi
     """
     try:
         cut = cut_out(rewrite, constants, opset)
-        if rewrite.invalid_before and not _loads(cut.before) and _loads(cut.after):
-            return Verification("load", 0.0, 0.0, 0.0, 0)
+    except (ValuesUnavailable, ValueError) as fault:
+        return Failure(f"the changed nodes cannot be run: {fault}", moved=False)
+    try:
         return _compare(rewrite, cut)
     except (CannotRun, ValuesUnavailable, ValueError) as fault:
+        if rewrite.invalid_before and _loads(cut.after):
+            return Verification("load", 0.0, 0.0, 0.0, 0)
         return Failure(f"the changed nodes cannot be run: {fault}", moved=False)
 
 
