@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from normlint.model.external import SideFiles, parse
 from normlint.model.fault import FileFault, ValuesUnavailable
@@ -15,7 +16,7 @@ from normlint.model.placeholder import (
     held,
     location,
 )
-from normlint.model.source import BytesSource, FileSource, fill
+from normlint.model.source import FileSource, fill
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from normlint.model.source import Source
 
 _LARGEST = (1 << 63) - 1
+_STRING = 8
 _PACKED_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}
 """Bits of the types of TensorProto.DataType that share bytes: 4-bit, 2-bit, 6-bit ones."""
 _LISTS = {FLOAT_DATA: (1, 14), DOUBLE_DATA: (11, 15)}
@@ -32,12 +34,14 @@ _LISTS = {FLOAT_DATA: (1, 14), DOUBLE_DATA: (11, 15)}
 
 def count(tensor: onnx.TensorProto) -> int:
     """Return how many elements the tensor has. Raises `ValuesUnavailable` on impossible dims."""
-    if any(extent < 0 for extent in tensor.dims):
+    dims = tuple(tensor.dims)
+    if dims and min(dims) < 0:
         raise ValuesUnavailable(f"{_name(tensor)} has a negative extent")
+    total: int = math.prod(dims)
     # Numpy refuses what overflows even where another extent is 0.
-    if math.prod(extent for extent in tensor.dims if extent) > _LARGEST:
+    if (total or math.prod(filter(None, dims))) > _LARGEST:
         raise ValuesUnavailable(f"{_name(tensor)} has more elements than can be counted")
-    return math.prod(tensor.dims)
+    return total
 
 
 def nbytes(tensor: onnx.TensorProto) -> int:
@@ -104,35 +108,46 @@ def _range(
 
 def _decode(tensor: onnx.TensorProto, source: Source, offset: int, length: int) -> np.ndarray:
     import numpy as np
-    import onnx
 
     if tensor.data_type in _PACKED_BITS:
-        packed = onnx.TensorProto(
-            data_type=tensor.data_type, dims=tensor.dims, raw_data=source.read(offset, length)
-        )
-        return onnx.numpy_helper.to_array(packed)
-    array = np.empty(tuple(tensor.dims), onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        return _unpacked(tensor, source.read(offset, length))
+    array = np.empty(tuple(tensor.dims), _dtype(tensor.data_type))
     fill(source, offset, array)
     return array
 
 
-def _inline(tensor: onnx.TensorProto) -> np.ndarray:
+def _unpacked(tensor: onnx.TensorProto, data: bytes) -> np.ndarray:
     import onnx
 
+    packed = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
+    return onnx.numpy_helper.to_array(packed)
+
+
+def _inline(tensor: onnx.TensorProto) -> np.ndarray:
     if tensor.HasField("segment"):
         raise ValuesUnavailable(f"{_name(tensor)} is cut into segments")
     if tensor.HasField("raw_data"):
-        needed = nbytes(tensor)
-        if len(tensor.raw_data) != needed:
-            message = f"{_name(tensor)} should have {needed} bytes and has {len(tensor.raw_data)}"
-            raise ValuesUnavailable(message)
-        return _decode(tensor, BytesSource(tensor.raw_data), 0, needed)
+        return _inline_raw(tensor)
     count(tensor)
+    import onnx
+
     try:
         # A list of numbers: to_array refuses a list that does not fill the dims.
         return onnx.numpy_helper.to_array(tensor).copy()
     except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
         raise ValuesUnavailable(f"{_name(tensor)} cannot be decoded: {error}") from error
+
+
+def _inline_raw(tensor: onnx.TensorProto) -> np.ndarray:
+    import numpy as np
+
+    data, needed = tensor.raw_data, nbytes(tensor)
+    if len(data) != needed:
+        message = f"{_name(tensor)} should have {needed} bytes and has {len(data)}"
+        raise ValuesUnavailable(message)
+    if tensor.data_type in _PACKED_BITS:
+        return _unpacked(tensor, data)
+    return np.frombuffer(data, _dtype(tensor.data_type)).reshape(tensor.dims).copy()
 
 
 def _is_inline(tensor: onnx.TensorProto) -> bool:
@@ -153,14 +168,19 @@ def _bits(tensor: onnx.TensorProto) -> int:
     """Return the bits of one element. Raises `ValuesUnavailable` for text and unknown types."""
     if tensor.data_type in _PACKED_BITS:
         return _PACKED_BITS[tensor.data_type]
-    import onnx
-
-    if tensor.data_type == onnx.TensorProto.STRING:
+    if tensor.data_type == _STRING:
         raise ValuesUnavailable(f"{_name(tensor)} holds text, which has no fixed size")
     try:
-        return 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        return 8 * _dtype(tensor.data_type).itemsize
     except (KeyError, TypeError, ValueError) as error:
         raise ValuesUnavailable(f"{_name(tensor)} has no known type") from error
+
+
+@cache
+def _dtype(data_type: int) -> np.dtype[Any]:
+    import onnx
+
+    return onnx.helper.tensor_dtype_to_np_dtype(data_type)
 
 
 def _name(tensor: onnx.TensorProto) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -278,3 +280,27 @@ def test_a_file_that_ends_early_is_a_fault(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(FileFault) as caught:
         open_model(path)
     assert caught.value.code == "NL905"
+
+
+@pytest.mark.parametrize("step", ["write", "copy_file_range", "fsync"])
+def test_a_killed_process_leaves_the_old_file(tmp_path: Path, step: str) -> None:
+    path = tmp_path / "a.onnx"
+    path.write_bytes(RICH)
+    code = (
+        "import os, sys, pathlib\n"
+        "from normlint.model import open_model, save_model\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "model = open_model(path)\n"
+        "model.proto.producer_name = 'changed'\n"
+        "setattr(os, sys.argv[2], lambda *_: os.kill(os.getpid(), 9))\n"
+        "save_model(model, model.proto, path)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, str(path), step], check=False)
+
+    assert done.returncode == -9
+    assert path.read_bytes() == RICH
+    model = open_model(path)
+    model.proto.producer_name = "changed"
+    save_model(model, model.proto, path)
+    assert onnx.load(path).producer_name == "changed"
