@@ -296,8 +296,8 @@ def check(
     """Find problems with normalisation layers; with --apply repair them."""
 
     def job() -> int:
-        from normlint.check import Wishes
-        from normlint.check import check as check_models
+        from normlint.checking import Wishes
+        from normlint.checking import check as check_models
 
         over: dict[str, Any] = {
             "select": _split(select),

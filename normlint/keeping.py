@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from normlint.baseline import FILE, Baseline, Entries, known_of, matched, read, text
-from normlint.check import Wishes, first_folder, survey
+from normlint.checking import Wishes, first_folder, survey
 from normlint.report import stream
 from normlint.report.look import visible
 from normlint.report.summary import plural

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from normlint.check import first_folder
+from normlint.checking import first_folder
 from normlint.discover import discover
 from normlint.model.fault import FileFault
 from normlint.report import stream

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from normlint.report.groups import Group, grouped
+from normlint.report.layout import is_connected
 from normlint.report.look import SEVERITY, visible
 from normlint.report.summary import statistics, summary
 
@@ -121,7 +122,7 @@ def _chain(finding: Finding) -> str:
     """Give the operators of what was found in their order, from what is read to what is given."""
     steps = [step for step in finding.picture if step.role == "match"]
     made = {name for step in steps for name in step.outputs}
-    if len(steps) < 2 or not all(made.intersection(step.inputs) for step in steps[1:]):
+    if len(steps) < 2 or not is_connected(steps):
         return ""
     read = next((name for step in steps for name in step.inputs if name not in made), "")
     ops = [step.op for step in steps]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from normlint import __version__
 from normlint.report.full import place_text
 from normlint.report.groups import Group, grouped
+from normlint.report.layout import is_connected
 from normlint.report.look import visible
 from normlint.report.summary import summary
 from normlint.report.svg import STYLE, svg
@@ -152,7 +153,7 @@ def _evidence(finding: Finding) -> Iterator[str]:
 
 
 def _pictures(finding: Finding) -> Iterator[str]:
-    if len(finding.picture) < 2:
+    if len(finding.picture) < 2 or not is_connected(finding.picture):
         return
     yield '<div class="pictures"><figure>'
     yield svg(finding.picture, title="as it is")

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 _SWEEPS = 4
 
 
+def is_connected(steps: Sequence[Step]) -> bool:
+    """Say whether the nodes that a finding is about hang together, each on one before it."""
+    matched = [step for step in steps if step.role == "match"]
+    made = {name for step in matched for name in step.outputs}
+    return all(made.intersection(step.inputs) for step in matched[1:])
+
+
 @dataclass(frozen=True)
 class Drawing:
     """Places of nodes on a grid: rows from above, columns from the left, in node widths."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from normlint.report.full import place_text
 from normlint.report.groups import Group, grouped
+from normlint.report.layout import is_connected
 from normlint.report.look import visible
 from normlint.report.mermaid import mermaid
 from normlint.report.summary import summary
@@ -33,7 +34,8 @@ def markdown(report: Report, view: View) -> str:
     groups.sort(key=lambda group: -group.first.severity.rank)
     size, pictures, left = sum(map(len, parts)), 0, 0
     for group in groups:
-        picture = bool(group.first.picture) and pictures < _MAX_PICTURES
+        drawable = bool(group.first.picture) and is_connected(group.first.picture)
+        picture = drawable and pictures < _MAX_PICTURES
         section = _section(group, picture=picture)
         if size + len(section.encode()) > _MAX_BYTES:
             left += 1

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from normlint.results import Step
 
-_WIDTH, _HEIGHT = 132, 30
-_COLUMN, _ROW, _MARGIN = 152, 58, 14
-_LONGEST = 17
+_WIDTH, _HEIGHT = 156, 30
+_COLUMN, _ROW, _MARGIN = 176, 58, 14
+_LONGEST = 21
 STYLE = """
 .nl rect { fill: #f5f5f4; stroke: #a8a29e; rx: 6px; }
 .nl .match rect { fill: #fde68a; stroke: #b45309; }
