@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+from google.protobuf.message import Message
 from onnx import TensorProto, helper, numpy_helper
 
 from normlint.model import SELF
@@ -16,8 +17,6 @@ from normlint.model.wire import LENGTH, delimited, key, varint
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from google.protobuf.message import Message
 
     from normlint.model import ModelFile
 
@@ -140,7 +139,7 @@ def tensors_in(message: Message) -> Iterator[TensorProto]:
     for field, value in message.ListFields():
         if field.message_type is None:
             continue
-        for child in value if field.is_repeated else [value]:
+        for child in [value] if isinstance(value, Message) else value:
             yield from tensors_in(child)
 
 
