@@ -48,6 +48,11 @@ class Branch:
     sides: int = 1
     """Number of branches that are added to each other first: attention and others, side by side."""
 
+    @property
+    def writer(self) -> Step | None:
+        """The last learned layer, which writes to the stream."""
+        return next((step for step in reversed(self.steps) if step.role is Role.LEARNED), None)
+
 
 def follow(
     root: Value,

@@ -77,7 +77,8 @@ class Context:
         return Structure(self.graph, self.constants, (*self.norms, *self.constant_norms))
 
     @cached_property
-    def _placements(self) -> Placements:
+    def placements(self) -> Placements:
+        """Where each normalisation stands, and where those of each residual addition do."""
         from normlint.context.placement import Placements
 
         return Placements(self.structure)
@@ -87,7 +88,7 @@ class Context:
         """The residual streams, in the order of their first additions."""
         from normlint.context.streams import streams
 
-        return streams(self.structure, self._placements)
+        return streams(self.structure, self.placements)
 
     @cached_property
     def stacks(self) -> tuple[tuple[Stream, ...], ...]:
@@ -98,7 +99,7 @@ class Context:
 
     def placement(self, norm: Normalization) -> Placement:
         """Give where a normalisation stands: its placement, stream and layer."""
-        return self._placements(norm)
+        return self.placements(norm)
 
     @cached_property
     def sequence(self) -> SequenceEvidence:

@@ -101,7 +101,7 @@ class Placements:
             return Place.SANDWICH if branch.exits else Place.PRE
         if branch.exits:
             return Place.RES_POST
-        if self._norms_on(add):
+        if self.norms_on(add):
             return Place.DEEPNORM if self.is_scaled(add) else Place.POST
         return Place.BRANCH if branch.entries or branch.inner else Place.NONE
 
@@ -130,7 +130,7 @@ class Placements:
             or any(other.parallel is add for other in add.after)
         )
 
-    def _norms_on(self, add: Residual) -> list[Step]:
+    def norms_on(self, add: Residual) -> list[Step]:
         """Give the norms between a sum and the next root, or on a last sum."""
         if add.after:
             return _links(add)

@@ -70,11 +70,8 @@ class Stream:
     @cached_property
     def writers(self) -> tuple[Node, ...]:
         """The last learned layer of each branch."""
-        return tuple(
-            learned[-1].node
-            for add in self.adds
-            if (learned := [step for step in add.branch.steps if step.role is Role.LEARNED])
-        )
+        makers = [add.branch.writer for add in self.adds]
+        return tuple(step.node for step in makers if step is not None)
 
     @cached_property
     def readers(self) -> tuple[Node, ...]:
