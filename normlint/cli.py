@@ -347,6 +347,9 @@ def norms(
     *,
     paths: Paths = None,
     output_format: Annotated[NormsFormat, typer.Option(help="Format.")] = NormsFormat.TEXT,
+    as_map: Annotated[
+        bool, typer.Option("--map", help="Draw the residual streams: a line a layer.")
+    ] = False,
     exclude: Exclude = None,
     allow_empty: AllowEmpty = False,
     verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
@@ -357,9 +360,11 @@ def norms(
     """List every normalisation in models: what it is, where it stands, how it is computed."""
 
     def job() -> int:
-        from normlint.listing import list_norms
+        from normlint.listing import list_norms, map_norms
 
         resolver = _resolver({"exclude": _split(exclude)}, config, isolated=isolated)
+        if as_map:
+            return map_norms(paths or ["."], resolver, allow_empty=allow_empty, color=color.value)
         return list_norms(
             paths or ["."],
             resolver,

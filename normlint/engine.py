@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from normlint.model import ModelFile
     from normlint.repair import Repaired
     from normlint.rule import Rule
+    from normlint.stream_picture import StreamPicture
 
     Wanted = Callable[[Finding], bool]
 
@@ -221,6 +222,18 @@ def _inventory(name: str, context: Context) -> tuple[dict[str, Any], ...]:
 def _ignores(model: ModelFile) -> str:
     entries = model.proto.metadata_props
     return next((str(entry.value) for entry in entries if entry.key == METADATA_KEY), "")
+
+
+def streams_of(
+    path: Path | None, *, data: bytes | None = None, name: str, settings: Settings
+) -> tuple[StreamPicture, ...]:
+    """Give the residual streams of one model, for pictures of them. Raises FileFault."""
+    from normlint.context import Context
+    from normlint.graph import build_graph
+    from normlint.stream_picture import stream_pictures
+
+    model = open_model(_source(path, data), name=name)
+    return stream_pictures(Context(build_graph(model.proto, model.values), settings))
 
 
 def norms_of(

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from normlint.checking import first_folder
 from normlint.discover import discover
 from normlint.model.fault import FileFault
 from normlint.report import stream
-from normlint.report.look import Look
+from normlint.report.look import Look, visible
 from normlint.report.norms import norms_json, norms_text
+from normlint.report.stream_map import stream_map
 from normlint.run import preflight
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from normlint.config import Resolver
+    from normlint.context import Settings
     from normlint.discover import Target
+
+Entry = TypeVar("Entry")
 
 
 def list_norms(
@@ -34,15 +38,38 @@ def list_norms(
     return int(any("error" in model for model in models))
 
 
-def _entry(target: Target, settings: Any) -> dict[str, Any]:
-    data = sys.stdin.buffer.read() if target.path is None else None
-    try:
-        fault = preflight(target, data)
-        if fault is not None:
-            raise fault
-        from normlint import engine
+def map_norms(paths: Sequence[str], resolver: Resolver, *, allow_empty: bool, color: str) -> int:
+    """Draw the residual streams, a line a layer; give 1 where a model could not be read."""
+    from normlint import engine
 
-        return engine.norms_of(target.path, data=data, name=target.name, settings=settings)
+    targets = discover(paths, resolver.for_folder, allow_empty=allow_empty)
+    settings = resolver.for_folder(first_folder(paths)).settings
+    look = Look(stream.colour_of_stdout(color))
+    failed = False
+    for target in targets:
+        try:
+            lines = stream_map(_read(target, settings, engine.streams_of))
+        except FileFault as fault:
+            failed = True
+            lines = [f"{fault.code} {visible(fault.message)}"]
+        text = [f"{look(visible(target.name), 'bold')}:", *(f"  {line}" for line in lines)]
+        stream.emit("".join(f"{line}\n" for line in text))
+    return int(failed)
+
+
+def _read(target: Target, settings: Settings, read: Callable[..., Entry]) -> Entry:
+    data = sys.stdin.buffer.read() if target.path is None else None
+    fault = preflight(target, data)
+    if fault is not None:
+        raise fault
+    return read(target.path, data=data, name=target.name, settings=settings)
+
+
+def _entry(target: Target, settings: Settings) -> dict[str, Any]:
+    from normlint import engine
+
+    try:
+        return _read(target, settings, engine.norms_of)
     except FileFault as fault:
         error = {"code": fault.code, "message": fault.message}
         empty: dict[str, Any] = {"norms": [], "near_norms": [], "constant_norms": [], "streams": []}
