@@ -2,8 +2,8 @@
 
 A polynomial maps monomials to coefficients; a monomial is a product of generators with rational
 exponents. The generators are x itself, means of x and of x² over some of its axes, roots and
-reciprocals of polynomials in these, and tensors that x has no part in. Every operation is an identity
-of real numbers, so a normal form computes what the graph computes:
+reciprocals of polynomials in these, and tensors that x has no part in. Every operation is an
+identity of real numbers, so a normal form computes what the graph computes:
 
 - the mean is linear, and what does not vary along the averaged axes comes out of it;
 - a power is taken apart only where no factor can be negative: the root of x² is |x|, not x.
@@ -62,13 +62,15 @@ class Leaf:
 
     tensor: Tensor
     dims: Dims
+    axes: Axes
+    """The axes of x along which it varies."""
     constant: bool
     is_nonnegative: bool = False
 
-    @property
-    def axes(self) -> Axes:
-        """The axes of x along which it varies."""
-        return frozenset(axis for entry in self.dims for axis in entry)
+    @classmethod
+    def of(cls, tensor: Tensor, dims: Dims, *, constant: bool) -> Leaf:
+        """Make one from its layout."""
+        return cls(tensor, dims, frozenset(axis for entry in dims for axis in entry), constant)
 
 
 @dataclass(frozen=True, slots=True)

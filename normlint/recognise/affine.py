@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _CLOSE = 1e-6
+_LARGEST = 1 << 18
+"""Elements of a constant that is read to tell whether it equals another one."""
 
 
 def parameter(reading: Reading, polynomial: Polynomial, neutral: float) -> Parameter | None:
@@ -53,6 +56,19 @@ def parameter(reading: Reading, polynomial: Polynomial, neutral: float) -> Param
         _Values(reading.constants, dict(polynomial), leaves, static, shape) if constant else None,
         None if alone is None else alone.tensor,
     )
+
+
+def are_equal(reading: Reading, left: Polynomial, right: Polynomial) -> bool:
+    """Whether polynomials in small constants have the same values: a scale may be there twice."""
+    sides = [parameter(reading, side, neutral=0.0) for side in (left, right)]
+    if any(
+        side is None or side.compute is None or prod(side.shape or ()) > _LARGEST for side in sides
+    ):
+        return False
+    one, other = (side.compute() for side in sides if side is not None and side.compute)
+    if one.shape != other.shape:
+        return False
+    return bool(np.abs(one - other).max() <= _CLOSE * np.abs(one).max())
 
 
 def _is_number(polynomial: Polynomial, number: float) -> bool:

@@ -1,8 +1,8 @@
 """Which axis of a value is which axis of x.
 
 The shape of a value counts as much as its numbers: a mean whose axis was not kept broadcasts along
-another one. So each axis of a value carries the axes of x that it runs along, several where a Reshape
-merged them, none where its extent is 1 because of a reduction or an Unsqueeze.
+another one. So each axis of a value carries the axes of x that it runs along, several where a
+Reshape merged them, none where its extent is 1 because of a reduction or an Unsqueeze.
 """
 
 from __future__ import annotations

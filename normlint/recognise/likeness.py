@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from normlint.algebra import HALF, ONE, Algebra, Count, Leaf, Root, Statistic, X, same
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from normlint.algebra import Axes, Monomial, Polynomial
 
 _TOLERANCE = {1: 2e-6, 11: 2e-6, 10: 4e-3, 16: 3e-2}
@@ -51,8 +53,16 @@ class Parts(NamedTuple):
     exponent: float
 
 
-def norm_like(algebra: Algebra, polynomial: Polynomial, dtype: int) -> Like | None:
-    """Tell whether a value is a normalisation, and which."""
+def norm_like(
+    algebra: Algebra,
+    polynomial: Polynomial,
+    dtype: int,
+    are_equal: Callable[[Polynomial, Polynomial], bool],
+) -> Like | None:
+    """Tell whether a value is a normalisation, and which.
+
+    `are_equal` compares the values of two polynomials in constants that differ as symbols.
+    """
     tolerance = _TOLERANCE.get(dtype, 2e-6)
     parts = take_apart(algebra, polynomial)
     if parts is None:
@@ -62,8 +72,12 @@ def norm_like(algebra: Algebra, polynomial: Polynomial, dtype: int) -> Like | No
         return None
     if radicand.centred != (parts.mean is not None):
         return None
-    if radicand.centred and not _is_centred(algebra, parts, radicand.axes, tolerance):
+    if radicand.centred and not _has_mean_over(algebra, parts, radicand.axes):
         return None
+    if radicand.centred:
+        negative = algebra.scale(parts.of_mean, -1.0)
+        if not same(parts.of_x, negative, tolerance) and not are_equal(parts.of_x, negative):
+            return None
     leaves = [
         generator
         for part in (parts.of_x, parts.rest)
@@ -83,13 +97,9 @@ def norm_like(algebra: Algebra, polynomial: Polynomial, dtype: int) -> Like | No
     )
 
 
-def _is_centred(algebra: Algebra, parts: Parts, axes: Axes, tolerance: float) -> bool:
-    if parts.mean is None:
-        return False
-    mean = algebra.generators[parts.mean]
-    if not isinstance(mean, Statistic) or mean.axes != axes:
-        return False
-    return same(parts.of_x, algebra.scale(parts.of_mean, -1.0), tolerance)
+def _has_mean_over(algebra: Algebra, parts: Parts, axes: Axes) -> bool:
+    mean = None if parts.mean is None else algebra.generators[parts.mean]
+    return isinstance(mean, Statistic) and mean.axes == axes
 
 
 def take_apart(algebra: Algebra, polynomial: Polynomial) -> Parts | None:

@@ -1,7 +1,7 @@
 """What looks like a normalisation and is none, and why.
 
-A root of a variance or of a mean square divides the very tensor that it was computed from, but an axis,
-an exponent, an operand or a term is not as it must be.
+A root of a variance or of a mean square divides the very tensor that it was computed from, but an
+axis, an exponent, an operand or a term is not as it must be.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from normlint.normalization import Kind, NearNorm
 from normlint.recognise.likeness import read_denominator, take_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from normlint.algebra import Algebra, Axes, Polynomial
     from normlint.graph import Node, Tensor
+    from normlint.normalization import Normalization
     from normlint.recognise.reading import Reading, Value
 
 DETAILS = {
@@ -59,6 +60,34 @@ def near_norm(reading: Reading, nodes_to: Callable[[Tensor], list[Node]]) -> Nea
             {"axes": [axis - rank for axis in sorted(axes)]},
         )
     return None
+
+
+def differences(reading: Reading) -> Iterator[Tensor]:
+    """Give the multiples of x - mean(x)."""
+    generators = reading.algebra.generators
+    for tensor, value in reading.values.items():
+        factor = value.polynomial.get(((X, 1),))
+        if factor is None or len(value.polynomial) != 2:
+            continue
+        (mean,) = (monomial for monomial in value.polynomial if monomial != ((X, 1),))
+        opposite = abs(value.polynomial[mean] + factor) <= _TOLERANCE * abs(factor)
+        if len(mean) == 1 and mean[0][1] == 1 and opposite:
+            generator = generators[mean[0][0]]
+            if isinstance(generator, Statistic) and generator.power == 1:
+                yield tensor
+
+
+def unequal_axes(norm: Normalization, x: Tensor) -> NearNorm:
+    """Make a near norm of an RMSNorm of the difference of x from its mean over other axes."""
+    return NearNorm(
+        "axes",
+        Kind.LAYER,
+        norm.nodes,
+        x,
+        norm.y,
+        DETAILS["axes"],
+        {"axes": list(norm.axes or ())},
+    )
 
 
 def _flaw(algebra: Algebra, value: Value) -> Flaw | None:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from normlint.context.constants import Constants
     from normlint.graph import Graph, Node, Tensor
 
+DEEPEST_ELEMENTWISE = 16
+"""Nodes in a row that are read without meeting a statistic."""
 DEEPEST = 48
 """Nodes in a row that are read; a normalisation is never as long."""
 MOST_VALUES = 2000
 OPEN_RANK = 9
-"""Axes that a tensor of unknown rank is given, more than any has: only the last ones matter."""
+"""Axes that a tensor of unknown rank is given, more than any has: the last ones matter."""
 
 
 @dataclass(slots=True)
@@ -85,10 +87,18 @@ class Reading:
                 value = reader(self, node)
             except Clash:
                 continue
-            if value is None or value.depth > DEEPEST or not value.polynomial:
+            if value is None or not value.polynomial or self._is_far(value):
                 continue
             self.values[node.outputs[0]] = value
             self._enter(node.outputs[0], pending, seen)
+
+    def _is_far(self, value: Value) -> bool:
+        if value.depth <= DEEPEST_ELEMENTWISE:
+            return False
+        return value.depth > DEEPEST or all(
+            not monomial or (len(monomial) == 1 and monomial[0][0] == X)
+            for monomial in value.polynomial
+        )
 
     def _enter(self, tensor: Tensor, pending: list[tuple[int, Node]], seen: set[Node]) -> None:
         place = self.scope.place
@@ -128,16 +138,16 @@ class Reading:
             number = self.constants.uniform(tensor)
             if number is not None:
                 return ({ONE: number} if number else {}), dims
-        return self.algebra.symbol(Leaf(tensor, dims, constant=True)), dims
+        return self.algebra.symbol(Leaf.of(tensor, dims, constant=True)), dims
 
     def dynamic(self, tensor: Tensor, beside: Value) -> tuple[Polynomial, Dims] | None:
         """Give a tensor that x has no part in and that the model computes or is given."""
         if tensor.shape is None or not tensor.name:
             return None
         dims = self.layout.place(tensor.shape, beside.dims)
-        return self.algebra.symbol(Leaf(tensor, dims, constant=is_overridable(tensor))), dims
+        return self.algebra.symbol(Leaf.of(tensor, dims, constant=is_overridable(tensor))), dims
 
 
 def is_overridable(tensor: Tensor) -> bool:
-    """Whether it is a weight that a caller may replace: it has values, but they are not for sure."""
+    """Whether it is a weight that a caller may replace: it has values, but not for sure."""
     return isinstance(tensor, Variable) and tensor.default is not None

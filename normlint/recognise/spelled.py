@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from normlint.graph import FLOATS
-from normlint.normalization import Form, Normalization
-from normlint.recognise.affine import parameter
+from normlint.normalization import Form, Kind, Normalization
+from normlint.recognise.affine import are_equal, parameter
 from normlint.recognise.fused import quantized
 from normlint.recognise.kinds import kind_of
 from normlint.recognise.likeness import norm_like
-from normlint.recognise.near import near_norm
+from normlint.recognise.near import differences, near_norm, unequal_axes
 from normlint.recognise.operators import axes_of, is_float_cast
-from normlint.recognise.reading import Reading, Scope
+from normlint.recognise.reading import DEEPEST_ELEMENTWISE, Reading, Scope
 from normlint.recognise.steps import REDUCTIONS, is_one_pass, steps_of
 
 if TYPE_CHECKING:
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
 
     from normlint.context.constants import Constants
     from normlint.graph import Graph, Node, Tensor
-    from normlint.normalization import Kind, NearNorm
+    from normlint.normalization import NearNorm
     from normlint.recognise.likeness import Like
 
 _TRANSPARENT = frozenset(
     ("Identity", "Dropout", "Cast", "CastLike", "QuantizeLinear", "DequantizeLinear")
 )
 _LAYOUT = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand"))
+_LONGEST_CHAIN = 64
+_FARTHEST = 5
+"""Layouts and squares to look back through from what is averaged."""
 _WIDTH = {16: 7, 10: 10, 1: 23, 11: 52}
 """Bits of the fraction, by element type: bfloat16, float16, float, double."""
 
@@ -57,6 +61,8 @@ class _Search:
         self.covered: set[Node] = set()
         self.norms: list[Normalization] = []
         self.near: list[NearNorm] = []
+        self.centred: dict[Tensor, Tensor] = {}
+        """Differences of a tensor from its mean over some axes, of which no norm was found."""
 
     def run(self) -> None:
         for node in self.graph.nodes:
@@ -74,28 +80,43 @@ class _Search:
 
     def candidates(self, node: Node) -> Iterator[Tensor]:
         """Give the tensors that a reduction may be a statistic of, the likeliest first."""
-        averaged = upstream(node.inputs[0])
+        averaged = upstream(node.inputs[0], self.graph)
         producer = averaged.producer
         squared = _is_square(node.op)
-        if producer is not None and _squares(producer):
+        if producer is not None and self.squares(producer):
             squared = True
-            averaged = upstream(producer.inputs[0])
+            averaged = upstream(producer.inputs[0], self.graph)
         yield averaged
-        for _ in range(4):
-            producer = averaged.producer
-            if producer is None or producer.graph is not self.graph:
-                return
-            if producer.op not in _LAYOUT:
-                break
-            averaged = upstream(producer.inputs[0])
-            yield averaged
-        if squared:
-            source = upstream(node.inputs[0])
+        for _ in range(_FARTHEST):
+            source = self.source(averaged)
             if source is not averaged:
                 yield source
+            producer = source.producer
+            if producer is None or producer.graph is not self.graph:
+                break
+            if producer.op not in _LAYOUT and not self.squares(producer):
+                break
+            averaged = upstream(producer.inputs[0], self.graph)
+            yield averaged
+        if squared:
+            yield upstream(node.inputs[0], self.graph)
+
+    def multiple(self, node: Node) -> Tensor | None:
+        """Give what a node multiplies by a number."""
+        if node.graph is not self.graph or not node.is_standard or not node.inputs:
+            return None
+        if node.op == "Neg":
+            return node.inputs[0]
+        if node.op in {"Mul", "Div"}:
+            known = [self.constants.is_constant(source) for source in node.inputs]
+            if known == [False, True] and self.scope.number(node.inputs[1]) is not None:
+                return node.inputs[0]
+            if known == [True, False] and node.op == "Mul":
+                return node.inputs[1] if self.scope.number(node.inputs[0]) is not None else None
+        return None
 
     def kept(self, x: Tensor, reduction: Node) -> frozenset[int]:
-        """Give the axes of a reduction where all have extent 1: then they must not be passed over."""
+        """Give the axes of a reduction where all have extent 1: then they are not passed over."""
         shape = x.shape
         if shape is None or 1 not in shape:
             return frozenset()
@@ -103,6 +124,25 @@ class _Search:
         if axes is None or any(shape[axis] != 1 for axis in axes):
             return frozenset()
         return frozenset(axes)
+
+    def squares(self, node: Node) -> bool:
+        """Whether a node multiplies a value with a multiple of itself, or raises it to a power."""
+        if node.op == "Pow":
+            return True
+        if node.op != "Mul" or len(node.inputs) != 2:
+            return False
+        return self.source(node.inputs[0]) is self.source(node.inputs[1])
+
+    def source(self, tensor: Tensor) -> Tensor:
+        """Give what a tensor is a multiple of."""
+        for _ in range(DEEPEST_ELEMENTWISE):
+            tensor = upstream(tensor, self.graph)
+            node = tensor.producer
+            before = None if node is None else self.multiple(node)
+            if before is None:
+                break
+            tensor = before
+        return tensor
 
     def search(self, x: Tensor, kept: frozenset[int]) -> NearNorm | None:
         """Find the normalisations of x; where there is none, give what is nearly one."""
@@ -112,11 +152,14 @@ class _Search:
         reading = Reading(self.scope, x, kept)
         likes = self.likes(reading)
         if not likes:
+            self.centred.update(dict.fromkeys(differences(reading), x))
             return near_norm(reading, lambda tensor: _between(reading, tensor))
         static = {tensor: entry for tensor, entry in likes.items() if entry[0].static}
         for tensor in _ends(static or likes, self.graph):
             like, kind = likes[tensor]
             norm = self.fact(reading, tensor, like, kind)
+            if kind is Kind.RMS and x in self.centred:
+                return unequal_axes(norm, self.centred[x])
             self.covered.update(norm.nodes)
             self.norms.append(norm)
         return None
@@ -124,10 +167,11 @@ class _Search:
     def likes(self, reading: Reading) -> dict[Tensor, tuple[Like, Kind]]:
         result = {}
         shape = reading.layout.shape
+        equal = partial(are_equal, reading)
         for tensor, value in reading.values.items():
             if value.flaw is not None or len(value.polynomial) > 24:
                 continue
-            like = norm_like(reading.algebra, value.polynomial, reading.x.dtype)
+            like = norm_like(reading.algebra, value.polynomial, reading.x.dtype, equal)
             if like is None or reading.layout.permutation(value.dims) is None:
                 continue
             axes = reading.raw_axes.get(like.axes, like.axes)
@@ -148,6 +192,7 @@ class _Search:
         rank = len(shape)
         axes = reading.raw_axes.get(like.axes, like.axes)
         value = reading.values[y]
+        steps = steps_of(reading, nodes)
         order = reading.layout.permutation(value.dims)
         return Normalization(
             kind,
@@ -160,7 +205,7 @@ class _Search:
             parameter(reading, like.scale, neutral=1.0),
             parameter(reading, like.bias, neutral=0.0),
             dtype=x.dtype,
-            statistics_dtype=_statistics_dtype(nodes) or x.dtype,
+            statistics_dtype=_statistics_dtype(nodes, steps) or x.dtype,
             centred=like.centred,
             one_pass=like.centred and is_one_pass(reading, nodes),
             clipped=like.clipped,
@@ -168,14 +213,17 @@ class _Search:
             training=kind == "BatchNorm",
             permutation=None if order == tuple(range(rank)) else order,
             quantized=_quantized(x, y, nodes),
-            steps=steps_of(reading, nodes),
+            steps=steps,
             constant=self.constants.is_constant(x),
         )
 
 
-def upstream(tensor: Tensor) -> Tensor:
-    """Walk back through what changes no value: Identity, float Casts, Q/DQ pairs."""
-    while (node := tensor.producer) is not None and node.graph is tensor.graph:
+def upstream(tensor: Tensor, graph: Graph) -> Tensor:
+    """Walk back in a graph through what changes no value: Identity, float Casts, Q/DQ pairs."""
+    for _ in range(_LONGEST_CHAIN):  # a file may hold a cycle
+        node = tensor.producer
+        if node is None or node.graph is not graph:
+            break
         if node.op not in _TRANSPARENT or not node.is_standard or not node.inputs:
             break
         if node.op in {"Cast", "CastLike"} and not is_float_cast(node):
@@ -192,12 +240,6 @@ def upstream(tensor: Tensor) -> Tensor:
 
 def _is_square(op: str) -> bool:
     return op in {"ReduceSumSquare", "ReduceL2"}
-
-
-def _squares(node: Node) -> bool:
-    if node.op == "Pow":
-        return True
-    return node.op == "Mul" and upstream(node.inputs[0]) is upstream(node.inputs[1])
 
 
 def _ends(likes: dict[Tensor, tuple[Like, Kind]], graph: Graph) -> Iterator[Tensor]:
@@ -226,10 +268,14 @@ def _following(
     """Give the values in which readers carry the normalisation on; none unless all readers do."""
     result: list[Tensor] = []
     passed = [tensor]
+    seen: set[Tensor] = set()
     while passed:
         current = passed.pop()
         if current.is_output:
             return []
+        if current in seen:
+            continue
+        seen.add(current)
         for node in current.outputs:
             after = node.outputs[0]
             if node.graph is not graph or after not in likes:
@@ -269,16 +315,22 @@ def _entry(x: Tensor, y: Tensor, nodes: list[Node]) -> Tensor:
 
 
 def _quantized(x: Tensor, y: Tensor, nodes: list[Node]) -> str:
-    inside = any(node.op in {"QuantizeLinear", "DequantizeLinear"} for node in nodes)
-    return "inside" if inside else quantized(x, y)
+    """Tell where Q/DQ pairs stand; x may be quantised once for each of its readers."""
+    pairs = [node for node in nodes if node.op == "QuantizeLinear"]
+    if not pairs:
+        return quantized(x, y)
+    readers = [node for node in nodes if x in node.inputs]
+    if readers != pairs:
+        return "inside"
+    return "both" if quantized(x, y) in {"output", "both"} else "input"
 
 
-def _statistics_dtype(nodes: list[Node]) -> int:
+def _statistics_dtype(nodes: list[Node], steps: dict[str, Node]) -> int:
     """Give the narrowest type in which a mean, a square or a root is computed."""
     types = [
         node.outputs[0].dtype
         for node in nodes
-        if (node.op in REDUCTIONS or node.op in {"Pow", "Sqrt"} or _squares(node))
+        if (node.op in REDUCTIONS or node.op in {"Pow", "Sqrt"} or node is steps.get("square"))
         and node.outputs[0].dtype in _WIDTH
     ]
     return min(types, key=_WIDTH.__getitem__, default=0)

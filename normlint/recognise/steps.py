@@ -12,7 +12,24 @@ if TYPE_CHECKING:
     from normlint.recognise.reading import Reading
 
 _HANDED_ON = frozenset(
-    ["Identity", "Dropout", "Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Where", "Clip", "Max", "Relu"]
+    [
+        "Identity",
+        "Dropout",
+        "Cast",
+        "CastLike",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+        "Expand",
+        "Where",
+        "Clip",
+        "Max",
+        "Relu",
+    ]
 )
 REDUCTIONS = frozenset(
     ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "GlobalAveragePool")
