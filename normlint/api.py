@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normlint.discover import Target
-from normlint.plugins import load_rules
+from normlint.plugins import load_cards
 from normlint.results import Report
 from normlint.run import Job, check_one
 from normlint.selection import Selection, require_known, selected
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from onnx import ModelProto
 
+    from normlint.cards import Card
     from normlint.context.settings import Settings
-    from normlint.rule import Rule
 
 
 def check(
@@ -66,6 +66,7 @@ def apply(
     ...     report = apply(
     ...         "sample_models/vit_opset_13.onnx",
     ...         f"{folder}/repaired.onnx",
+    ...         select=["NL201"],
     ...         settings=Settings(target_opset=17),
     ...     )
     >>> report.fixed, report.exit_code
@@ -76,15 +77,15 @@ def apply(
     return _run(model, _rules(select, ignore, preview=preview), settings, options)
 
 
-def _rules(select: Sequence[str], ignore: Sequence[str], *, preview: bool) -> tuple[Rule, ...]:
-    rules = load_rules()
+def _rules(select: Sequence[str], ignore: Sequence[str], *, preview: bool) -> tuple[Card, ...]:
+    rules = load_cards()
     require_known((*select, *ignore), rules, "select and ignore")
     return selected(rules, Selection(tuple(select), (), tuple(ignore), preview))
 
 
 def _run(
     model: str | Path | bytes | ModelProto,
-    rules: tuple[Rule, ...],
+    rules: tuple[Card, ...],
     settings: Settings | None,
     options: dict[str, Any],
 ) -> Report:

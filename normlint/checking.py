@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from normlint.baseline import FILE, Baseline, read, with_baseline
 from normlint.discover import STDIN, discover
 from normlint.outputs import parse_outputs, write_outputs
-from normlint.plugins import load_rules
+from normlint.plugins import load_cards
 from normlint.report import DRAWS_NORMS, stream
 from normlint.report.progress import Progress
 from normlint.report.settings import settings_text
@@ -81,7 +81,7 @@ def check(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> int:
     verdict = judge(report, gate)
     view = View(
         verdict=verdict,
-        rules=load_rules(),
+        rules=load_cards(),
         diff=wishes.diff,
         statistics=wishes.statistics,
         unsafe=config.unsafe_fixes,
@@ -101,7 +101,7 @@ def survey(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> Survey:
     jobs = _jobs(targets, resolver, wishes)
     with Progress(len(jobs), wanted=wishes.progress and not wishes.quiet) as progress:
         models = check_all(jobs, config.jobs, progress.done)
-    return Survey(config, tuple(jobs), with_stale_ignores(jobs, models, load_rules()))
+    return Survey(config, tuple(jobs), with_stale_ignores(jobs, models, load_cards()))
 
 
 def baseline_of(config: Config) -> Baseline | None:
@@ -147,7 +147,7 @@ def _config_of(target: Target, resolver: Resolver) -> Config:
 
 def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list[Job]:
     outputs = _destinations(targets, wishes)
-    rules = load_rules()
+    rules = load_cards()
     jobs = []
     for target, output in zip(targets, outputs, strict=True):
         options: dict[str, Any] = {

@@ -404,10 +404,10 @@ def rules(
     """List the rules."""
 
     def job() -> int:
-        from normlint.plugins import load_rules
+        from normlint.plugins import load_cards
         from normlint.report.rules import table
 
-        stream.emit(table(load_rules(), output_format.value))
+        stream.emit(table(load_cards(), output_format.value))
         return 0
 
     _exit(job)

@@ -7,8 +7,11 @@ import pkgutil
 import re
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from normlint.cards import Card, card_of, read_card
 from normlint.rule import Rule
 
 if TYPE_CHECKING:
@@ -18,6 +21,16 @@ if TYPE_CHECKING:
 
 GROUP = "normlint.rules"
 _CODE = re.compile(r"[A-Z]+[0-9]{3,4}")
+
+
+class _Named(Protocol):
+    @property
+    def code(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Named)
 
 
 class PackError(Exception):
@@ -30,13 +43,22 @@ def load_rules() -> tuple[Rule, ...]:
 
     Raises `PackError` where a pack is broken or two packs claim one code or one name.
     """
-    found = sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
-    return collect(rule for entry in found for rule in _pack(entry))
+    return collect(rule for entry in _entries() for rule in _pack(entry))
 
 
-def collect(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+@cache
+def load_cards() -> tuple[Card, ...]:
+    """Give the cards of the same rules, without importing what need not be. Raises `PackError`."""
+    return collect(card for entry in _entries() for card in _pack_cards(entry))
+
+
+def _entries() -> list[EntryPoint]:
+    return sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+
+
+def collect(rules: Iterable[T]) -> tuple[T, ...]:
     """Order rules by code; raise `PackError` where two share a code or a name."""
-    seen: dict[str, Rule] = {}
+    seen: dict[str, T] = {}
     ordered = sorted(rules, key=lambda rule: rule.code)
     for rule in ordered:
         for key in (rule.code, rule.name):
@@ -49,6 +71,17 @@ def collect(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 def rule_of(code: str) -> Rule | None:
     """Give the installed rule with this code."""
     return next((rule for rule in load_rules() if rule.code == code), None)
+
+
+def _pack_cards(entry: EntryPoint) -> Iterator[Card]:
+    spec = find_spec(entry.value) if "." not in entry.value else None
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    files = sorted(file for folder in folders for file in Path(folder).glob("[!_]*.py"))
+    cards = [card for card in map(read_card, files) if card is not None]
+    if not cards or len(cards) < len(files) or not all(_CODE.fullmatch(c.code) for c in cards):
+        # Something is not as plain as usual, or wrong: importing it says what.
+        cards = [card_of(rule) for rule in _pack(entry)]
+    yield from cards
 
 
 def _pack(entry: EntryPoint) -> Iterator[Rule]:
@@ -92,5 +125,7 @@ def _rule(module: ModuleType, pack: str) -> Rule:
     return rule()
 
 
-def _place(rule: Rule) -> str:
+def _place(rule: object) -> str:
+    if isinstance(rule, Card):
+        return f"{rule.title} ({rule.name})"
     return f"{type(rule).__module__}.{type(rule).__qualname__}"

@@ -22,10 +22,10 @@ from normlint.suppress import Suppressor, of_model
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from normlint.cards import Card
     from normlint.config import Config
     from normlint.context.settings import Settings
     from normlint.discover import Target
-    from normlint.rule import Rule
 
 _FEW = 3
 """Models that are checked in one process: starting another takes as long as a check."""
@@ -36,7 +36,7 @@ class Job:
     """All that a process needs to check one model."""
 
     target: Target
-    rules: tuple[Rule, ...]
+    rules: tuple[Card, ...]
     settings: Settings
     severity: dict[str, str]
     suppressor: Suppressor
@@ -45,7 +45,7 @@ class Job:
     data: bytes | None = None
 
 
-def plan(target: Target, config: Config, rules: Sequence[Rule], options: dict[str, Any]) -> Job:
+def plan(target: Target, config: Config, rules: Sequence[Card], options: dict[str, Any]) -> Job:
     """Say what is to be done with one model. Raises `UsageError` for rules that there are not."""
     where = "the command line" if config.file is None else str(config.file)
     listed = [rule for rules_off in config.per_model_ignores.values() for rule in rules_off]
@@ -116,12 +116,14 @@ def check_one(job: Job) -> ModelReport:
         report = unreadable(job.target.name, fault)
     else:
         from normlint import engine
+        from normlint.plugins import load_rules
 
+        codes = {rule.code for rule in job.rules}
         report = engine.check_model(
             job.target.path,
             data=job.data,
             name=job.target.name,
-            rules=job.rules,
+            rules=[rule for rule in load_rules() if rule.code in codes],
             settings=job.settings,
             options=engine.Options(**job.options),
             suppressor=job.suppressor,

@@ -12,7 +12,7 @@ from normlint.usage import UsageError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from normlint.rule import Rule
+    from normlint.cards import Card
 
 ALL = "ALL"
 OFF = "off"
@@ -34,7 +34,7 @@ class Selection:
     preview: bool = False
 
 
-def matches(selector: str, rule: Rule) -> int:
+def matches(selector: str, rule: Card) -> int:
     """Give how precisely a selector names a rule: 0 not at all, more for a longer prefix."""
     wanted = selector.strip()
     if wanted.upper() == ALL:
@@ -46,7 +46,7 @@ def matches(selector: str, rule: Rule) -> int:
     return 0
 
 
-def require_known(selectors: Iterable[str], rules: Sequence[Rule], where: str) -> None:
+def require_known(selectors: Iterable[str], rules: Sequence[Card], where: str) -> None:
     """Raise `UsageError` for a selector that names no rule."""
     for selector in selectors:
         if any(matches(selector, rule) for rule in rules):
@@ -58,12 +58,12 @@ def require_known(selectors: Iterable[str], rules: Sequence[Rule], where: str) -
         )
 
 
-def selected(rules: Sequence[Rule], wanted: Selection) -> tuple[Rule, ...]:
+def selected(rules: Sequence[Card], wanted: Selection) -> tuple[Card, ...]:
     """Give the rules that run, in their order."""
     return tuple(rule for rule in rules if _runs(rule, wanted))
 
 
-def _runs(rule: Rule, wanted: Selection) -> bool:
+def _runs(rule: Card, wanted: Selection) -> bool:
     against = max((matches(selector, rule) for selector in wanted.ignore), default=0)
     if rule.code in UNREADABLE:
         return against == 0
@@ -84,7 +84,7 @@ def require_levels(severity: Mapping[str, str], where: str) -> None:
             )
 
 
-def level_of(rule: Rule, severity: Mapping[str, str]) -> str | None:
+def level_of(rule: Card, severity: Mapping[str, str]) -> str | None:
     """Give the severity that the user set for a rule; None where it has its own."""
     ranked = [(matches(selector, rule), level) for selector, level in severity.items()]
     precision, level = max(ranked, default=(0, ""), key=lambda pair: pair[0])

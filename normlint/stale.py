@@ -14,8 +14,8 @@ from normlint.selection import level_of, matches
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from normlint.cards import Card
     from normlint.results import ModelReport
-    from normlint.rule import Rule
     from normlint.run import Job
     from normlint.suppress import Ignore
 
@@ -23,7 +23,7 @@ CODE = "NL901"
 
 
 def with_stale_ignores(
-    jobs: Sequence[Job], reports: Sequence[ModelReport], rules: Sequence[Rule]
+    jobs: Sequence[Job], reports: Sequence[ModelReport], rules: Sequence[Card]
 ) -> tuple[ModelReport, ...]:
     """Add a finding for each ignore that matches no finding of the run, or has expired.
 
@@ -51,7 +51,7 @@ def _ignores(job: Job, report: ModelReport) -> Iterator[tuple[object, Ignore]]:
 def _stale(
     job: Job,
     report: ModelReport,
-    rules: Sequence[Rule],
+    rules: Sequence[Card],
     used: Counter[object],
     told: set[object],
 ) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def _stale(
         yield Finding(rule.code, rule.name, severity, message, evidence=evidence)
 
 
-def _ran(selectors: tuple[str, ...], ran: Sequence[Rule], rules: Sequence[Rule]) -> bool:
+def _ran(selectors: tuple[str, ...], ran: Sequence[Card], rules: Sequence[Card]) -> bool:
     """Say whether all rules that an ignore names ran, so that its silence means something."""
     codes = {rule.code for rule in ran}
     named = [rule for rule in rules if any(matches(selector, rule) for selector in selectors)]

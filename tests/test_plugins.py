@@ -115,7 +115,7 @@ def test_the_command_line_says_which_pack_is_broken(
         raise PackError("rule pack 'x' of y 1.0: y.z does not import")
 
     (tmp_path / "m.onnx").write_bytes(b"")
-    monkeypatch.setattr("normlint.checking.load_rules", broken)
+    monkeypatch.setattr("normlint.checking.load_cards", broken)
     outcome = normlint("check", tmp_path / "m.onnx")
 
     assert outcome.code == 2

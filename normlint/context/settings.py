@@ -26,7 +26,9 @@ class Settings:
     targets: frozenset[str] = frozenset()
     """Runtimes that the model is for: onnx, onnxruntime, tensorrt, openvino, qnn, tflite, coreml."""
     intent: Intent = Intent.INFER
+    """What the model is for: infer or train."""
     unsafe_fixes: bool = False
+    """Whether repairs are made that change the function or need a judgement."""
     post_norm_depth: int = 12
     """Layers from which on NL301 reports a Post-LN stack."""
     rms_norm_policy: str = "profitable"

@@ -1,25 +1,25 @@
-"""Rules as a table and as pages."""
+"""Cards as a table and as pages."""
 
 from __future__ import annotations
 
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from normlint.plugins import load_rules
+from normlint.plugins import load_cards, rule_of
 from normlint.report.documents import dumps
 from normlint.usage import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from normlint.rule import Rule
+    from normlint.cards import Card
 
 SCHEMA = "normlint/rules/1"
 
 
-def rule_named(word: str) -> Rule:
+def rule_named(word: str) -> Card:
     """Give the rule with this code or name. Raises `UsageError`."""
-    rules = load_rules()
+    rules = load_cards()
     for rule in rules:
         if word.upper() == rule.code or word.casefold() == rule.name:
             return rule
@@ -27,47 +27,40 @@ def rule_named(word: str) -> Rule:
     raise UsageError(f"unknown rule {word!r}{did_you_mean(word, known)}")
 
 
-def document(rule: Rule) -> str:
-    """Give a rule's docstring as Markdown."""
-    return inspect.cleandoc(type(rule).__doc__ or "")
-
-
-def complaint(rule: Rule) -> str:
-    """Give the first line of a rule's page."""
-    return document(rule).partition("\n")[0]
-
-
-def repair(rule: Rule) -> str:
+def repair(rule: Card) -> str:
     """Give the applicability of a rule's repair, or a dash."""
     return rule.applicability.value if rule.applicability is not None else "–"
 
 
-def page(rule: Rule) -> str:
+def page(rule: Card) -> str:
     """Render a rule's page: its docstring, and its first example before and after."""
-    first, _, rest = document(rule).partition("\n")
+    first, _, rest = rule.page.partition("\n")
     facts = [f"severity: {rule.severity.value}", f"repair: {repair(rule)}"]
     if rule.preview:
         facts.append("in preview: runs with --preview or when named")
     parts = [f"{rule.code} {rule.name}", ", ".join(facts), "", first, rest.rstrip()]
-    if rule.bad:
+    if rule.has_examples:
         parts += ["", *_example(rule)]
     parts += ["", f"To ignore it: --ignore {rule.code}, or `ignore` in normlint.toml."]
     return "".join(f"{part}\n" for part in parts)
 
 
-def _example(rule: Rule) -> list[str]:
+def _example(card: Card) -> list[str]:
     from normlint.testing import examples, repaired_text
 
+    rule = rule_of(card.code)
+    if rule is None or not rule.bad:
+        return []
     example = examples(rule)[0]
     lines = ["## Reported, for example", "", inspect.cleandoc(example.text)]
-    if rule.applicability is not None:
+    if card.applicability is not None:
         after = repaired_text(example)
         if after:
             lines += ["", "## Repaired", "", after]
     return lines
 
 
-def table(rules: Sequence[Rule], form: str) -> str:
+def table(rules: Sequence[Card], form: str) -> str:
     """Render the table of rules as text, json or markdown."""
     if form == "json":
         return dumps({"schema": SCHEMA, "rules": [_entry(rule) for rule in rules]}, indent=1)
@@ -85,18 +78,18 @@ def _aligned(row: list[str], widths: list[int]) -> str:
     return "  ".join([*cells, row[-1]])
 
 
-def _row(rule: Rule) -> list[str]:
+def _row(rule: Card) -> list[str]:
     name = f"{rule.name} (preview)" if rule.preview else rule.name
-    return [rule.code, name, rule.severity.value, repair(rule), complaint(rule)]
+    return [rule.code, name, rule.severity.value, repair(rule), rule.complaint]
 
 
-def _entry(rule: Rule) -> dict[str, Any]:
+def _entry(rule: Card) -> dict[str, Any]:
     return {
         "code": rule.code,
         "name": rule.name,
         "severity": rule.severity.value,
         "fix": None if rule.applicability is None else rule.applicability.value,
         "preview": rule.preview,
-        "summary": complaint(rule),
-        "page": document(rule),
+        "summary": rule.complaint,
+        "page": rule.page,
     }

@@ -12,14 +12,13 @@ from normlint import __version__
 from normlint.report.documents import dumps
 from normlint.report.look import visible
 from normlint.report.places import said, uri
-from normlint.report.rules import complaint, document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from normlint.cards import Card
     from normlint.report.view import View
     from normlint.results import Finding, ModelReport, Report
-    from normlint.rule import Rule
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -51,7 +50,7 @@ def sarif(report: Report, view: View) -> str:
     return dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
-def _driver(rules: Iterable[Rule]) -> dict[str, Any]:
+def _driver(rules: Iterable[Card]) -> dict[str, Any]:
     return {
         "name": "normlint",
         "semanticVersion": __version__,
@@ -59,14 +58,13 @@ def _driver(rules: Iterable[Rule]) -> dict[str, Any]:
     }
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
-    page = document(rule)
+def _rule(rule: Card) -> dict[str, Any]:
     return {
         "id": rule.code,
-        "name": type(rule).__name__,
-        "shortDescription": {"text": complaint(rule)[:_MAX_TEXT]},
-        "fullDescription": {"text": complaint(rule)[:_MAX_TEXT]},
-        "help": {"text": page, "markdown": page},
+        "name": rule.title,
+        "shortDescription": {"text": rule.complaint[:_MAX_TEXT]},
+        "fullDescription": {"text": rule.complaint[:_MAX_TEXT]},
+        "help": {"text": rule.page, "markdown": rule.page},
         "defaultConfiguration": {"level": _LEVELS[rule.severity.value]},
         "properties": {
             "tags": ["onnx", "normalization"],

@@ -9,7 +9,7 @@ from normlint.report.look import Look
 from normlint.verdict import Verdict
 
 if TYPE_CHECKING:
-    from normlint.rule import Rule
+    from normlint.cards import Card
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class View:
 
     look: Look = field(default_factory=Look)
     verdict: Verdict = field(default_factory=Verdict)
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[Card, ...] = ()
     """The installed rules, for formats that describe them."""
     diff: bool = False
     """Whether the changes are shown instead of the findings."""

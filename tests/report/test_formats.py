@@ -15,7 +15,7 @@ import pytest
 from commandline import HOSTILE
 from report import made
 
-from normlint.plugins import load_rules
+from normlint.plugins import load_cards
 from normlint.report import FORMATS, render
 from normlint.report.look import Look, fit, visible, wants_colour
 from normlint.report.view import View
@@ -31,7 +31,7 @@ EMPTY = Report(())
 
 
 def view(report: Report, **fields: Any) -> View:
-    return View(verdict=judge(report, Gate()), rules=load_rules(), **fields)
+    return View(verdict=judge(report, Gate()), rules=load_cards(), **fields)
 
 
 def rendered(form: str, report: Report, **fields: Any) -> str:

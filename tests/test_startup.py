@@ -1,0 +1,93 @@
+"""Start-up time counts in a hook: what is imported for which command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from commandline import CLEAN, SPELLED, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAVY = {
+    *("numpy", "onnx", "onnx_graphsurgeon", "onnxruntime", "ml_dtypes", "rich", "pydantic"),
+    *("asyncio", "multiprocessing", "concurrent.futures.process"),
+}
+PROBE = """
+import sys
+from normlint.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
+print(*sorted(set({heavy!r}) & set(sys.modules)), file=sys.stderr)
+print("typer" in sys.modules, file=sys.stderr)
+"""
+
+
+def imported(folder: Path, *arguments: str) -> tuple[set[str], bool]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(heavy=sorted(HEAVY)), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    *_, heavy, typer = done.stderr.splitlines()
+    return set(heavy.split()), typer == "True"
+
+
+def test_version_imports_nothing(tmp_path: Path) -> None:
+    assert imported(tmp_path, "--version") == (set(), False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["check", "--help"],
+        ["rules"],
+        ["rules", "--format", "json"],
+        ["explain", "NL903"],
+        ["check", "missing.onnx"],
+        ["check", "pointer.onnx"],
+        ["check", "pointer.onnx", "--output-format", "sarif"],
+        ["check", "pointer.onnx", "--select", "NL2"],
+        ["check", "pointer.onnx", "--select", "NL999"],
+        ["check", "--show-settings", "--allow-empty"],
+    ],
+)
+def test_what_reads_no_model_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n"
+    (tmp_path / "pointer.onnx").write_text(pointer)
+
+    heavy, _ = imported(tmp_path, *arguments)
+
+    assert heavy == set()
+
+
+@pytest.mark.parametrize("text", [CLEAN, SPELLED])
+def test_a_check_imports_no_runtime(text: str, tmp_path: Path) -> None:
+    write(tmp_path / "m.onnx", text)
+
+    heavy, _ = imported(tmp_path, "check", "m.onnx")
+
+    assert heavy <= {"numpy", "onnx", "onnx_graphsurgeon", "ml_dtypes"}
+
+
+def test_importing_the_package_costs_nothing(tmp_path: Path) -> None:
+    code = "import sys, normlint; print(*sorted(m for m in sys.modules if m in {!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(HEAVY)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert done.stdout.strip() == ""
