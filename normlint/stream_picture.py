@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from normlint.context import operators as ops
-from normlint.context.placement import Place
+from normlint.context.places import Place
 from normlint.graph import Addresses, module
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from normlint.context.placement import Place
+from normlint.context.places import Place
 from normlint.rule import Diagnostic, Rule, Severity
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from normlint.context.endings import ends_bare
-from normlint.context.placement import Place
+from normlint.context.places import Place
 from normlint.normalization import Kind
 from normlint.rule import Diagnostic, Rule, Severity
 

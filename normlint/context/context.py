@@ -9,7 +9,8 @@ from normlint.context.constants import Constants
 from normlint.context.settings import Settings
 
 if TYPE_CHECKING:
-    from normlint.context.placement import Placement, Placements
+    from normlint.context.placement import Placements
+    from normlint.context.places import Placement
     from normlint.context.sequence import SequenceEvidence
     from normlint.context.streams import Stream
     from normlint.context.structure import Structure

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from normlint.context import operators as ops
 from normlint.context.layers import layers
+from normlint.context.places import Place, Placement
 from normlint.context.steps import Level, Role
 
 if TYPE_CHECKING:
@@ -19,46 +18,6 @@ if TYPE_CHECKING:
     from normlint.normalization import Normalization
 
 _FAR = 64
-
-
-class Place(StrEnum):
-    """Where a normalisation stands."""
-
-    PRE = "pre"
-    """At the start of a branch: x + f(norm(x))."""
-    POST = "post"
-    """On the sum: norm(x + f(x))."""
-    SANDWICH = "sandwich"
-    """At the start or the end of a branch that has both: x + norm(f(norm(x)))."""
-    RES_POST = "res-post"
-    """At the end of a branch: x + norm(f(x))."""
-    PARALLEL = "parallel"
-    """At the start of one of two branches side by side: x + f(norm(x)) + g(norm(x))."""
-    QK = "qk"
-    """On queries or keys."""
-    EMBEDDING = "embedding"
-    """On what the stream starts with."""
-    FINAL = "final"
-    """Behind the last layer."""
-    DEEPNORM = "deepnorm"
-    """On the sum of a scaled skip path and a branch: norm(a * x + f(x))."""
-    BRANCH = "branch"
-    """Within a branch, behind a learned layer."""
-    NONE = "none"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where one normalisation stands: in which stream, in which of its layers from 0.
-
-    `follows` is the operator in front, layout and constants apart; None at a graph input.
-    """
-
-    word: Place
-    stream: int | None = None
-    depth: int | None = None
-    follows: str | None = None
 
 
 class Placements:
@@ -248,7 +207,13 @@ class Placements:
                 pending.extend(step.sources)
 
     def _at_start(self, step: Step, stream: int) -> Place:
-        """Tell the norm of an embedding from that of a step between two stages."""
+        """Tell the norm of an embedding from that of a step between two stages.
+
+        A first layer may work on queries that are written in the file: then no data is in it.
+        """
+        if step.sources[0].level is Level.KNOWN and _sums_products(step.norm):
+            word = self.word(self.structure.chains[stream][0])
+            return word if word in {Place.POST, Place.DEEPNORM} else Place.EMBEDDING
         maker = step.sources[0].origin.maker
         if maker is None or maker.role is not Role.LEARNED:
             return Place.EMBEDDING
@@ -268,6 +233,25 @@ def follows(step: Step) -> str | None:
 
 def _links(add: Residual) -> list[Step]:
     return [step for other in add.after for step in other.link if step.role is Role.NORM]
+
+
+def _sums_products(norm: Normalization | None) -> bool:
+    """Whether a norm reads a sum with the output of a linear layer, biases and layout between."""
+    node = None if norm is None else norm.x.producer
+    if node is None or node.op != "Add":
+        return False
+    pending = [tensor.producer for tensor in node.inputs]
+    for _ in range(_FAR):
+        if not pending:
+            return False
+        source = pending.pop()
+        if source is None:
+            continue
+        if source.op in ops.PRODUCTS:
+            return True
+        if source.op in ops.CARRIES_FIRST or source.op == "Add":
+            pending.extend(tensor.producer for tensor in source.inputs)
+    return False
 
 
 def _norms_at(value: Value) -> Iterator[Normalization]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from normlint.context.placement import Place, Placements
+from normlint.context.places import Place
 from normlint.context.steps import Role
 
 if TYPE_CHECKING:
+    from normlint.context.placement import Placements
     from normlint.context.residual import Residual
     from normlint.context.structure import Structure
     from normlint.graph import Graph, Node, Tensor

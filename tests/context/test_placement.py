@@ -9,7 +9,7 @@ import pytest
 from context.stacks import PLACEMENTS, WIDTH, Stack, context_of, stacked, words
 from onnx import helper
 
-from normlint.context.placement import Place
+from normlint.context.places import Place
 
 EXPECTED = {
     "pre": ["pre"] * 6 + ["final"],

@@ -96,6 +96,20 @@ def test_queries_that_are_written_in_the_file_start_a_stream() -> None:
     assert (context.streams[0].depth, context.streams[0].blocks) == (1, 2)
 
 
+def test_a_first_layer_that_sees_queries_of_the_file_alone() -> None:
+    stack = Stack()
+    rows = stack.add("Slice", stack.add("Shape", "x"), stack.axes(0), stack.axes(1))
+    shape = stack.add("Concat", rows, stack.axes(3, WIDTH), axis=0)
+    table = stack.add("Expand", stack.weight(3, WIDTH), shape)
+    queries = stack.norm(stack.add("Add", table, stack.linear(table)))
+
+    y = stack.norm(stack.add("Add", queries, stack.attention(queries, stack.linear("x"))))
+    y = stack.norm(stack.add("Add", y, stack.feed_forward(y)))
+    context = context_of(stack.model(y))
+
+    assert words(context) == ["post", "post", "post"]
+
+
 def test_writers_and_readers() -> None:
     context = context_of(stacked("pre", 1))
 
