@@ -30,7 +30,7 @@ def changed_lines(before: ModelProto, after: ModelProto) -> tuple[str, ...]:
 
 
 def _pairs(before: GraphProto, after: GraphProto) -> Iterator[tuple[str, GraphProto, GraphProto]]:
-    """Give the graphs of both models that belong together: the main one, and subgraphs of one node."""
+    """Give the graphs of both models that belong together: the main ones, subgraphs of one node."""
     pending = [("graph", before, after)]
     while pending:
         path, old, new = pending.pop()
@@ -54,8 +54,8 @@ def _graph_lines(path: str, before: GraphProto, after: GraphProto) -> Iterator[s
     if not gone and not made:
         return
     yield f"@@ {path}: {len(before.node)} -> {len(after.node)} nodes"
-    yield from (f"- {_line(node)}" for node in gone)
-    yield from (f"+ {_line(node)}" for node in made)
+    yield from (f"- {node_line(node)}" for node in gone)
+    yield from (f"+ {node_line(node)}" for node in made)
 
 
 def _left(nodes: list[tuple[str, NodeProto]], kept: Counter[str]) -> list[NodeProto]:
@@ -73,14 +73,17 @@ def _left(nodes: list[tuple[str, NodeProto]], kept: Counter[str]) -> list[NodePr
 def _signature(node: NodeProto) -> str:
     plain = [a for a in node.attribute if a.type != AttributeProto.GRAPH]
     attributes = ",".join(sorted(f"{a.name}={_shown(a)}" for a in plain))
-    return f"{node.domain}.{node.op_type}({','.join(node.input)})->{','.join(node.output)}[{attributes}]"
+    reads, gives = ",".join(node.input), ",".join(node.output)
+    return f"{node.domain}.{node.op_type}({reads})->{gives}[{attributes}]"
 
 
-def _line(node: NodeProto) -> str:
+def node_line(node: NodeProto) -> str:
+    """Give a node as a line: outputs, operator, inputs, attributes and name."""
     domain = f"{node.domain}::" if node.domain not in {"", "ai.onnx"} else ""
     attributes = "".join(f", {a.name}={_shown(a)}" for a in node.attribute)
     name = f"  ({node.name})" if node.name else ""
-    return f"{', '.join(node.output)} = {domain}{node.op_type}({', '.join(node.input)}{attributes}){name}"
+    reads, gives = ", ".join(node.input), ", ".join(node.output)
+    return f"{gives} = {domain}{node.op_type}({reads}{attributes}){name}"
 
 
 def _shown(attribute: AttributeProto) -> str:
@@ -88,6 +91,14 @@ def _shown(attribute: AttributeProto) -> str:
     if isinstance(value, AttributeProto):
         if value.type != AttributeProto.TENSOR:
             return "…"
-        return f"{TensorProto.DataType.Name(value.t.data_type)}{list(value.t.dims)}"
+        return f"{type_name(value.t.data_type)}{list(value.t.dims)}"
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
+
+
+def type_name(dtype: int) -> str:
+    """Give the name of an element type; its number where there is no such type."""
+    try:
+        return TensorProto.DataType.Name(dtype)  # type: ignore[no-any-return] # an enum
+    except ValueError:
+        return f"type {dtype}"

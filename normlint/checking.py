@@ -74,7 +74,7 @@ def check(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> int:
         return 0
     known = baseline_of(config) if wishes.baseline else None
     drawn = any(output.format in DRAWS_NORMS for output in outputs)
-    found = survey(paths, resolver, replace(wishes, inventory=drawn))
+    found = survey(paths, resolver, replace(wishes, inventory=drawn or wishes.explain_misses))
     models, notes = _known_marked(found, known)
     report = Report(models)
     gate = Gate(config.fail_on, wishes.diff, wishes.exit_non_zero_on_fix)
@@ -84,6 +84,7 @@ def check(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> int:
         rules=load_cards(),
         diff=wishes.diff,
         statistics=wishes.statistics,
+        misses=wishes.explain_misses,
         unsafe=config.unsafe_fixes,
         quiet=wishes.quiet,
         verbose=wishes.verbose,

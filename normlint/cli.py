@@ -77,6 +77,14 @@ class RulesFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+class ShowFormat(StrEnum):
+    """Formats of a model or a part of it."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
 class BaselineMode(StrEnum):
     """What to do with a baseline."""
 
@@ -372,6 +380,42 @@ def norms(
             allow_empty=allow_empty,
             color=color.value,
         )
+
+    _exit(job)
+
+
+@app.command()
+def show(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model, or - for standard input.")
+    ],
+    *,
+    node: Annotated[
+        str | None,
+        typer.Option(metavar="GLOB", help="The nodes of this name and their neighbours."),
+    ] = None,
+    finding: Annotated[
+        str | None, typer.Option(metavar="FINGERPRINT", help="One finding, before and after.")
+    ] = None,
+    stream_number: Annotated[
+        int | None, typer.Option("--stream", metavar="N", help="One residual stream, from 0.")
+    ] = None,
+    output_format: Annotated[
+        ShowFormat, typer.Option("--format", "--output-format", help="Format.")
+    ] = ShowFormat.TEXT,
+    verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
+    config: ConfigOption = None,
+    isolated: Isolated = False,
+) -> None:
+    """Show a model as text, without its weights, or draw a part of it."""
+
+    def job() -> int:
+        from normlint.showing import Part
+        from normlint.showing import show as show_model
+
+        part = Part(node, finding, stream_number)
+        resolver = _resolver({}, config, isolated=isolated)
+        return show_model(model, part, output_format.value, resolver)
 
     _exit(job)
 

@@ -96,7 +96,7 @@ def _expand(argument: str, config_of: Callable[[Path], Config]) -> Iterator[tupl
             elif match.endswith(SUFFIX):
                 yield _target(Path(match)), True
     else:
-        raise UsageError(_missing(path, argument))
+        raise UsageError(missing(path, argument))
 
 
 def _matches(pattern: str) -> list[str]:
@@ -108,7 +108,8 @@ def _target(path: Path, folder: Path | None = None) -> Target:
     return Target(path.as_posix(), path, inside)
 
 
-def _missing(path: Path, argument: str) -> str:
+def missing(path: Path, argument: str) -> str:
+    """Say why there is no such path, with the command that fetches it where one does."""
     from normlint.model.sniff import missing_hint
 
     if "://" in argument:

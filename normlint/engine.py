@@ -37,7 +37,7 @@ class Options:
     inputs: Path | None = None
     """The user's own inputs (npz) for `verify = "model"`."""
     inventory: bool = False
-    """Whether the report lists every normalisation."""
+    """Whether the report lists every normalisation, and what only looks like one."""
     max_model_size: int | None = None
     """Bytes above which a model is not opened."""
 
@@ -201,6 +201,7 @@ def _report(
     from normlint.findings import counted
 
     proto = model.proto
+    inventory = _inventory(name, context) if options.inventory else {}
     return ModelReport(
         name,
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
@@ -209,14 +210,15 @@ def _report(
         norms=counted(norm.kind for norm in context.norms),
         findings=findings,
         ignores=_ignores(model),
-        inventory=_inventory(name, context) if options.inventory else (),
+        inventory=tuple(inventory.get("norms", ())),
+        near_norms=tuple(inventory.get("near_norms", ())),
     )
 
 
-def _inventory(name: str, context: Context) -> tuple[dict[str, Any], ...]:
+def _inventory(name: str, context: Context) -> dict[str, Any]:
     from normlint.norms import norms_document
 
-    return tuple(norms_document(name, context)["norms"])
+    return norms_document(name, context)
 
 
 def _ignores(model: ModelFile) -> str:

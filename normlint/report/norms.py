@@ -45,9 +45,14 @@ def _model(model: dict[str, Any], look: Look) -> Iterator[str]:
     for norm in model["constant_norms"]:
         yield f"  of constants alone: {norm['kind']} at {_where(norm)}"
     for near in model["near_norms"]:
-        detail = f": {visible(near['detail'])}" if near.get("detail") else ""
-        place = visible(near["nodes"][0]) if near["nodes"] else ""
-        yield f"  looks like {near['like']} and is none ({near['reason']}) at {place}{detail}"
+        yield f"  {near_norm_text(near)}"
+
+
+def near_norm_text(near: dict[str, Any]) -> str:
+    """Say what looks like a normalisation, and why it is none."""
+    detail = f": {visible(near['detail'])}" if near.get("detail") else ""
+    place = visible(near["nodes"][0]) if near["nodes"] else ""
+    return f"looks like {near['like']} and is none ({near['reason']}) at {place}{detail}"
 
 
 def _row(norm: dict[str, Any]) -> tuple[str, ...]:

@@ -24,11 +24,11 @@ class View:
     """Whether the changes are shown instead of the findings."""
     statistics: bool = False
     """Whether findings are counted by rule besides."""
+    misses: bool = False
+    """Whether what only looks like a normalisation is told, with the reason."""
     unsafe: bool = False
     """Whether unsafe repairs were wanted."""
     quiet: bool = False
     """Whether the summary is left out."""
     verbose: bool = False
     """Whether the evidence is shown in full."""
-    root: str = ""
-    """The folder that paths of machine formats are relative to; the current one by default."""
