@@ -68,17 +68,26 @@ class Repair:
         """Whether a finding is not suppressed: what is suppressed is not repaired."""
         self.result = Repaired(model.proto)
         self.refused: dict[tuple[str, str], NotFixed] = {}
+        self.awaited: list[tuple[tuple[str, str], Finding]] = []
+        """Findings whose rewrite waits for the opset that was just raised."""
 
     def run(self) -> Repaired:
         """Repair until nothing more changes."""
         for _ in range(_MOST_ROUNDS):
             context = Context(build_graph(self.result.proto, self.read), self.settings)
             said = list(speak(self.rules, context))
+            self.note_fixed_by_opset(said)
             if not self.round(context, said):
                 break
         self.result.context = context
         self.result.remaining = [(rule, self.with_refusal(rule, d)) for rule, d in said]
         return self.result
+
+    def note_fixed_by_opset(self, said: list[Said]) -> None:
+        """Note as repaired what is not said any more since the opset was raised."""
+        still = {_key(rule, diagnostic) for rule, diagnostic in said}
+        self.result.fixed.extend(finding for key, finding in self.awaited if key not in still)
+        self.awaited = []
 
     def read(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """Read a tensor's values, or compute those of a new one."""
@@ -162,7 +171,7 @@ class Repair:
         outcome = raise_opset(context, opset)
         if isinstance(outcome, NotFixed):
             for rule, diagnostic, rewrite in candidates:
-                if rewrite.opset > context.opset:
+                if rewrite.opset == opset:
                     self.refused[_key(rule, diagnostic)] = outcome
             return True
         editor = Editor(context.graph)
@@ -171,9 +180,15 @@ class Repair:
             if isinstance(proof, Failure):
                 refusal = NotFixed(Reason.OPSET, rewrite.region[0], proof.detail)
                 for rule, diagnostic, wanted in candidates:
-                    if wanted.opset > context.opset:
+                    if wanted.opset == opset:
                         self.refused[_key(rule, diagnostic)] = refusal
                 return True
+        reporter = Reporter(context.graph)
+        self.awaited = [
+            (_key(rule, diagnostic), reporter.finding(rule, diagnostic, applied=True))
+            for rule, diagnostic, wanted in candidates
+            if wanted.opset > context.opset
+        ]
         for rewrite in outcome:
             editor.apply(rewrite)
         editor.finish()
