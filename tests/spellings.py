@@ -67,6 +67,8 @@ class Speller:
     affine: bool = True
     opset: int = 13
     flaw: str = ""
+    along: tuple[int, ...] = ()
+    """The axes that scale and bias run along; where none is given, the normalised ones."""
     symbolic: bool = False
     rank_known: bool = True
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -133,6 +135,10 @@ class Speller:
         """Reduce over axes, counted from either end, given as attribute or input."""
         if self.rank_known and self.choose(2):
             axes = tuple(axis % len(self.shape) for axis in axes)
+        return self.attached(op, name, axes, kept=kept)
+
+    def attached(self, op: str, name: str, axes: tuple[int, ...], *, kept: bool) -> str:
+        """Give the axes as an input or an attribute, as the opset wants it."""
         as_input = self.opset >= 18 or (op == "ReduceSum" and self.opset >= 13)
         if as_input:
             return self.node(op, name, self.constant(axes, np.int64), keepdims=int(kept))
@@ -160,9 +166,35 @@ class Speller:
         axes = self.axes if axes is None else axes
         if self.flaw == "keepdims":
             return self.reduced(op, name, axes, kept=False)
-        if self.choose(3):
+        way = self.choose(5)
+        if way == 0 and self.rank_known and len(self.shape) > 1:
+            return self.over_transposed(op, name, axes)
+        if way == 1 and self.rank_known and not self.symbolic:
+            return self.over_flattened(op, name, axes)
+        if way > 2:
             return self.reduced(op, name, axes, kept=True)
         return self.restored(self.reduced(op, name, axes, kept=False), axes)
+
+    def over_transposed(self, op: str, name: str, axes: tuple[int, ...]) -> str:
+        """Transpose, reduce, and transpose back, as optimisers of layouts leave it."""
+        rank = len(self.shape)
+        order = list(range(rank))
+        cut = 1 + self.choose(rank - 1)
+        order = order[cut:] + order[:cut]
+        moved = tuple(sorted(order.index(axis % rank) - rank for axis in axes))
+        result = self.reduced(op, self.node("Transpose", name, perm=order), moved, kept=True)
+        back = [order.index(axis) for axis in range(rank)]
+        return self.node("Transpose", result, perm=back)
+
+    def over_flattened(self, op: str, name: str, axes: tuple[int, ...]) -> str:
+        """Merge the axes from the first normalised one on, if they are all the last ones."""
+        rank = len(self.shape)
+        first = rank - len(axes)
+        if sorted(axis % rank for axis in axes) != list(range(first, rank)):
+            return self.reduced(op, name, axes, kept=True)
+        flat = self.node("Reshape", name, self.constant([*self.shape[:first], -1], np.int64))
+        axis = (first,) if self.choose(2) else (-1,)
+        return self.restored(self.attached(op, flat, axis, kept=False), axes)
 
     def mean(self, name: str, axes: tuple[int, ...] | None = None) -> str:
         """Spell a mean."""
@@ -305,7 +337,9 @@ class Speller:
     def spell(self) -> Spelling:
         """Spell it."""
         random = np.random.default_rng(self.choose(1000))
-        extents = tuple(self.shape[axis] for axis in sorted(self.axes))
+        along = {axis % len(self.shape) for axis in self.along or self.axes}
+        full = [n if axis in along else 1 for axis, n in enumerate(self.shape)]
+        extents = tuple(full[min(along) :])
         scale = random.uniform(0.5, 2, extents).astype(np.float32)
         bias = random.uniform(-1, 1, extents).astype(np.float32)
         if self.flaw:

@@ -25,7 +25,7 @@ def kind_of(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> Kind | No
     if not like.centred:
         return _uncentred(like, axes, shape, algebra)
     if like.clipped:
-        return Kind.OTHER if _fits(like, axes, shape) else None
+        return Kind.OTHER if _fits(like, axes, len(shape)) else None
     return _centred(like, axes, len(shape))
 
 
@@ -60,24 +60,28 @@ def _is_grouped(varying: Axes, rest: Axes) -> bool:
 
 
 def _uncentred(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> Kind | None:
-    if not _fits(like, axes, shape):
+    rank = len(shape)
+    if not _fits(like, axes, rank):
         return None
     if like.clipped or _is_unit(like, axes, shape, algebra):
         return Kind.L2
-    rank = len(shape)
-    spatial = rank >= 4 and axes in {frozenset(range(2, rank)), frozenset(range(1, rank - 1))}
-    if spatial and not (like.varying and like.varying <= axes):
+    if _is_spatial(axes, rank) and not (like.varying and like.varying <= axes):
         return Kind.OTHER
     if like.varying <= axes and (_is_trailing(axes, rank) or len(axes) == 1):
         return Kind.RMS
     return Kind.OTHER
 
 
-def _fits(like: Like, axes: Axes, shape: Shape) -> bool:
-    """Whether scale and bias run along the normalised axes, or along one axis of channels."""
+def _fits(like: Like, axes: Axes, rank: int) -> bool:
+    """Whether scale and bias run along the normalised axes, or along the channels of an image."""
     if like.varying <= axes:
         return True
-    return len(shape) >= 3 and like.varying in ({1}, {len(shape) - 1}) and axes != {1}
+    return _is_spatial(axes, rank) and like.varying in ({1}, {rank - 1})
+
+
+def _is_spatial(axes: Axes, rank: int) -> bool:
+    """Whether the axes are all those of an image but the batch and the channels."""
+    return rank >= 4 and axes in {frozenset(range(2, rank)), frozenset(range(1, rank - 1))}
 
 
 def _is_unit(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> bool:

@@ -307,10 +307,7 @@ def _over(
 ) -> Value | None:
     algebra = reading.algebra
     over = frozenset(axis for position in axes for axis in value.dims[position])
-    shape = reading.layout.shape
-    if len(value.dims) == len(shape):
-        flat = frozenset(position for position in axes if shape[position] == 1)
-        reading.raw_axes.setdefault(over, over | flat)
+    reading.note_axes(value.dims, axes, over)
     polynomial = algebra.power(value.polynomial, power)
     polynomial = None if polynomial is None else algebra.mean(polynomial, over)
     if polynomial is not None and total:

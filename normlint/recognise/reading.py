@@ -107,6 +107,15 @@ class Reading:
                 seen.add(node)
                 heapq.heappush(pending, (place[node], node))
 
+    def note_axes(self, dims: Dims, positions: tuple[int, ...], over: frozenset[int]) -> None:
+        """Remember which axes of extent 1 a reduction of an untransposed value names besides."""
+        shape = self.layout.shape
+        if len(dims) == len(shape) and all(
+            entry in {(), (position,)} for position, entry in enumerate(dims)
+        ):
+            flat = frozenset(position for position in positions if shape[position] == 1)
+            self.raw_axes.setdefault(over, over | flat)
+
     def has_x(self, polynomial: Polynomial) -> bool:
         """Whether x itself occurs in it, not only its statistics."""
         return any(monomial and monomial[0][0] == X for monomial in polynomial)

@@ -118,12 +118,20 @@ class _Search:
     def kept(self, x: Tensor, reduction: Node) -> frozenset[int]:
         """Give the axes of a reduction where all have extent 1: then they are not passed over."""
         shape = x.shape
-        if shape is None or 1 not in shape:
+        if shape is None or 1 not in shape or not self.is_laid_out_alike(x, reduction):
             return frozenset()
         axes = axes_of(reduction, len(shape), self.constants)
         if axes is None or any(shape[axis] != 1 for axis in axes):
             return frozenset()
         return frozenset(axes)
+
+    def is_laid_out_alike(self, x: Tensor, reduction: Node) -> bool:
+        """Whether a reduction of x, or of a multiple or square of it, names axes of x itself."""
+        tensor = self.source(reduction.inputs[0])
+        node = tensor.producer
+        if tensor is not x and node is not None and self.squares(node):
+            tensor = self.source(node.inputs[0])
+        return tensor is self.source(x)
 
     def squares(self, node: Node) -> bool:
         """Whether a node multiplies a value with a multiple of itself, or raises it to a power."""

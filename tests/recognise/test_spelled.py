@@ -32,8 +32,21 @@ SHAPES = [
     ((2, 3, 2, 4), (-3, -2, -1)),
 ]
 quick = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
+
+
+KINDS = [
+    ((2, 5, 3, 4), (-3,), (-3,), Kind.LAYER),
+    ((2, 5, 3, 4), (-2, -1), (-3,), Kind.INSTANCE),
+    ((2, 5, 6), (-1,), (-2,), Kind.INSTANCE),
+    ((2, 3, 4, 5), (-3, -2), (-1,), Kind.INSTANCE),
+    ((2, 5, 3, 4), (-3, -2, -1), (-3,), Kind.GROUP),
+    ((2, 5, 3, 4), (-3, -2, -1), (-3, -2, -1), Kind.LAYER),
+    ((2, 5, 3, 4), (-4, -2, -1), (-3,), Kind.BATCH),
+    ((4, 5), (-2,), (-1,), Kind.BATCH),
+    ((2, 5, 3, 2, 2), (-3, -2, -1), (-4,), Kind.INSTANCE),
+]
 
 
 def facts(model: onnx.ModelProto) -> Recognised:
@@ -48,9 +61,9 @@ def values_of(parameter: Parameter | None, neutral: float) -> Any:
     return parameter.compute()
 
 
-def check(norm: Normalization, spelling: Spelling) -> None:
+def check(norm: Normalization, spelling: Spelling, kind: Kind | None = None) -> None:
     assert norm.form is Form.DECOMPOSED
-    assert norm.kind is (Kind.LAYER if spelling.centred else Kind.RMS)
+    assert norm.kind is (kind or (Kind.LAYER if spelling.centred else Kind.RMS))
     assert norm.axes == spelling.axes
     assert norm.centred is spelling.centred
     assert norm.epsilon == pytest.approx(spelling.epsilon, rel=2e-5)
@@ -91,6 +104,23 @@ def test_every_spelling_is_recognised(speller: Speller) -> None:
     assert not found.near_norms
     check(found.norms[0], spelling)
     assert found.norms[0].x.name == "x"
+
+
+@pytest.mark.parametrize(("shape", "axes", "along", "kind"), KINDS)
+@settings(quick, max_examples=20)
+@given(data=st.data())
+def test_the_axes_tell_the_kind(
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    along: tuple[int, ...],
+    kind: Kind,
+    data: st.DataObject,
+) -> None:
+    fixed = {"shape": shape, "axes": axes, "along": along, "centred": True, "affine": True}
+    spelling = data.draw(spellers(**fixed)).spell()
+    found = facts(spelling.model)
+    assert len(found.norms) == 1
+    check(found.norms[0], spelling, kind)
 
 
 @settings(quick, max_examples=40)
