@@ -24,8 +24,8 @@ class BatchNormBatchStatistics(Rule):
 
     ## What it does
 
-    Reports a BatchNormalization in training mode: `training_mode = 1`, or before opset 14 the form with
-    more than one output.
+    Reports a BatchNormalization in training mode: `training_mode = 1`, or before opset 14 the
+    form with more than one output.
 
     ## Why is this bad?
 

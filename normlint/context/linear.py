@@ -35,8 +35,11 @@ _SQUASHERS = frozenset(("Sigmoid", "HardSigmoid", "Tanh", "Softplus", "Softsign"
 _GATED = frozenset(("HardSwish", "Mish", "Gelu", "FastGelu", "QuickGelu", "Swish", "BiasGelu"))
 _SOFT = frozenset(("Softmax", "LogSoftmax", "Hardmax", "Exp", "Log", "Sqrt", "Abs", "Sign"))
 ACTIVATIONS = _RECTIFIERS | _SQUASHERS | _GATED | _SOFT | {"Sin", "Cos", "Shrink"}
+SHAPE_READERS = frozenset(("Shape", "Size"))
+"""Operators that read extents only, whatever the values are."""
 QUANTIZERS = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"))
 _ARITHMETIC = frozenset(("Mul", "Add", "Sub", "Div", "BatchNormalization"))
+_NEAR = 8
 _FAR = 24
 """Nodes to look at beyond an obstacle."""
 
@@ -148,6 +151,7 @@ def obstacle(node: Node, *, up: bool) -> NotFixed:
     An activation or quantisation is to blame only if a linear operator stands behind it.
     """
     behind = linear_beyond(node.inputs if up else node.outputs, up=up)
+    activation = _activation(node, up=up)
     if behind is None:
         return NotFixed(
             Reason.NO_LINEAR_NEIGHBOUR,
@@ -155,22 +159,43 @@ def obstacle(node: Node, *, up: bool) -> NotFixed:
             f"{node.op} {'computes its input' if up else 'reads its output'}, "
             "and no linear operator can be reached",
         )
-    if node.op in INTEGER_LINEAR or node.op in QUANTIZERS:
+    if node.op in INTEGER_LINEAR | QUANTIZERS:
         return NotFixed(Reason.QUANTIZED_BETWEEN, node, f"{node.op} stands between")
-    if _is_activation(node):
+    if activation is not None:
+        detail = f"{activation.op} stands between it and {behind.op}"
+        return NotFixed(Reason.ACTIVATION_BETWEEN, activation, detail)
+    if behind.op in INTEGER_LINEAR:
         detail = f"{node.op} stands between it and {behind.op}"
-        return NotFixed(Reason.ACTIVATION_BETWEEN, node, detail)
+        return NotFixed(Reason.QUANTIZED_BETWEEN, node, detail)
     return NotFixed(
         Reason.NO_LINEAR_NEIGHBOUR, node, f"{node.op} stands between, through which it cannot go"
     )
 
 
-def _is_activation(node: Node) -> bool:
-    """Whether a node is an activation, or the product of a gated one (x * sigmoid(x))."""
-    if node.op in ACTIVATIONS:
-        return True
-    return node.op == "Mul" and any(
-        tensor.producer is not None and tensor.producer.op in ACTIVATIONS for tensor in node.inputs
+def _activation(node: Node, *, up: bool) -> Node | None:
+    """Give the activation that a node is, or is part of: x * sigmoid(x), x * (1 + erf(x)) / 2."""
+    seen: set[Node] = set()
+    pending = [node]
+    while pending and len(seen) < _NEAR:
+        current = pending.pop(0)
+        if current in seen:
+            continue
+        if current.op in ACTIVATIONS:
+            return current
+        seen.add(current)
+        if not _is_gate(current):
+            continue
+        if up:
+            pending.extend(t.producer for t in current.inputs if t.producer is not None)
+        else:
+            pending.extend(reader for t in current.outputs for reader in t.consumers[:4])
+    return None
+
+
+def _is_gate(node: Node) -> bool:
+    """Whether an activation that is spelled out may start or end with a node, or go through it."""
+    return node.op in {"Mul", "Div"} or (
+        node.op == "Add" and any(tensor.is_constant for tensor in node.inputs)
     )
 
 
@@ -189,6 +214,6 @@ def linear_beyond(tensors: Iterable[Tensor], *, up: bool) -> Node | None:
             seen.add(node)
             if node.op in LINEAR or node.op in INTEGER_LINEAR:
                 return node
-            if _is_activation(node) or node.op in QUANTIZERS | _ARITHMETIC or node.op in PASSAGES:
+            if node.op in ACTIVATIONS | QUANTIZERS | _ARITHMETIC or node.op in PASSAGES:
                 pending.extend(node.inputs if up else node.outputs)
     return None

@@ -1,7 +1,8 @@
-"""Shapes that shape inference leaves open, because it does not follow computed targets of Reshape."""
+"""Shapes that inference leaves open, because it does not follow computed targets of Reshape."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from normlint.graph import Variable
@@ -123,7 +124,7 @@ def _concat(node: Node, given: list[Shape], _: Constants) -> Shape | None:
     return tuple(shape)
 
 
-def _matmul(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+def _matmul(_: Node, given: list[Shape], __: Constants) -> Shape | None:
     if len(given) != 2 or min(len(shape) for shape in given) < 2:
         return None
     left, right = given
@@ -139,7 +140,7 @@ def _gemm(node: Node, given: list[Shape], _: Constants) -> Shape | None:
     return (rows, given[1][0 if node.attrs.get("transB", 0) else 1])
 
 
-def _conv(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+def _conv(_: Node, given: list[Shape], __: Constants) -> Shape | None:
     if len(given) < 2:
         return None
     return (given[0][0], given[1][0], *(None,) * (len(given[0]) - 2))
@@ -207,6 +208,17 @@ def _slice(node: Node, given: list[Shape], constants: Constants) -> Shape | None
     return tuple(None if axis in sliced else extent for axis, extent in enumerate(given[0]))
 
 
+def _flatten(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+    axis = int(node.attrs.get("axis", 1))
+    front, back = given[0][:axis], given[0][axis:]
+    return _product(front), _product(back)
+
+
+def _product(extents: Shape) -> Extent:
+    known = [extent for extent in extents if isinstance(extent, int)]
+    return math.prod(known) if len(known) == len(extents) else None
+
+
 _READERS: dict[str, Reader] = {
     **dict.fromkeys(_SAME, _first),
     **dict.fromkeys(_BROADCAST, _broadcast),
@@ -214,6 +226,7 @@ _READERS: dict[str, Reader] = {
     "Reshape": _first,
     "Transpose": _transpose,
     "Expand": _expand,
+    "Flatten": _flatten,
     "Concat": _concat,
     "MatMul": _matmul,
     "Gemm": _gemm,

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import TensorProto
 
-from normlint.context.linear import LINEAR, Blocked, linear_beyond, obstacle, upstream
+from normlint.context.linear import (
+    LINEAR,
+    SHAPE_READERS,
+    Blocked,
+    linear_beyond,
+    obstacle,
+    upstream,
+)
 from normlint.context.passages import PASSAGES
 from normlint.rewrite.affine import Affine, Elementwise, elementwise
 from normlint.rewrite.fold_outputs import scale_outputs
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     from normlint.rule import Edit, Operand
 
     Array = np.ndarray[Any, Any]
-    Wrap = Callable[[Operand], NewNode]
+    Wrap = Callable[[Operand], Operand]
 
 _LONGEST = 64
 """Nodes between a scale and shift and its linear operator."""
@@ -67,6 +75,7 @@ class Backward:
             if depth and self.weights.constants.is_constant(tensor):
                 return _wrapped(self._constant(tensor, axis, affine), wraps)
             node = self._producer(tensor)
+            self._tap(tensor, wraps, depth)
             step = elementwise(node, self.weights.constants)
             if step is not None:
                 affine = self._arithmetic(step, axis, affine, wraps)
@@ -104,13 +113,20 @@ class Backward:
             raise _blocked(obstacle(node, up=True))
         raise _blocked(hindrance)
 
+    def _tap(self, tensor: Tensor, wraps: list[Wrap], depth: int) -> None:
+        """Let those who read the extents of a tensor read those of what takes its place."""
+        for reader in _shape_readers(tensor):
+            self.nodes.append(reader)
+            outermost = not depth and all(isinstance(wrap, _Tap) for wrap in wraps)
+            wraps.append(_Tap(reader, self.edits, self.anchor.y if outermost else None))
+
     def _hindrance(self, tensor: Tensor) -> NotFixed | None:
         if tensor.is_output:
             return NotFixed(Reason.GRAPH_OUTPUT, tensor, f"{tensor.name} is an output of the graph")
-        readers = set(tensor.consumers)
+        readers = set(tensor.consumers).difference(_shape_readers(tensor))
         if len(readers) == 1:
             return None
-        other = next((node for node in tensor.consumers if node not in self.nodes), None)
+        other = next((node for node in tensor.consumers if node in readers - set(self.nodes)), None)
         return NotFixed(
             Reason.OTHER_READER, other, f"{tensor.name} is read by another node as well"
         )
@@ -233,6 +249,32 @@ class Backward:
         )
         self.edits.append(Replace(tuple(t if t.name else None for t in node.outputs), recipe))
         return tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _Tap:
+    """Makes a Shape or Size read another tensor of the same extents; passes the value on."""
+
+    reader: Node
+    edits: list[Edit]
+    instead: Tensor | None
+    """What it reads; None for the value that is passed on."""
+
+    def __call__(self, inner: Operand) -> Operand:
+        reader = self.reader
+        source = inner if self.instead is None else self.instead
+        recipe = NewNode(reader.op, (source,), reader.attrs, reader)
+        self.edits.append(Replace((reader.y,), recipe))
+        return inner
+
+
+def _shape_readers(tensor: Tensor) -> list[Node]:
+    """Give the nodes of the same graph that read the extents of a tensor only."""
+    return [
+        node
+        for node in dict.fromkeys(tensor.consumers)
+        if node.op in SHAPE_READERS and node.is_standard and node.graph is tensor.graph
+    ]
 
 
 def _wrapped(operand: Operand, wraps: list[Wrap]) -> Operand:

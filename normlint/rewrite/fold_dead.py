@@ -112,13 +112,14 @@ def _zeroed(fold: Fold, recipe: NewNode, dead: Array) -> Rewrite | None:
     weight = recipe.inputs[position]
     if not isinstance(weight, Computed) or fold.rewrite is None:
         return None
+    old: Computed = weight
 
     def compute() -> Array:
-        values = np.array(weight.compute())
+        values = np.array(old.compute())
         np.moveaxis(values, axis, 0)[dead] = 0
         return values
 
-    zero = Computed(weight.shape, weight.dtype, compute, weight.name)
+    zero = Computed(old.shape, old.dtype, compute, old.name)
     inputs = tuple(zero if k == position else given for k, given in enumerate(recipe.inputs))
     new = replace(recipe, inputs=inputs)
     edit = fold.rewrite.edits[-1]

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from normlint.context.linear import LINEAR, Blocked, downstream, linear_beyond, obstacle
+from normlint.context.linear import (
+    LINEAR,
+    SHAPE_READERS,
+    Blocked,
+    downstream,
+    linear_beyond,
+    obstacle,
+)
 from normlint.context.passages import PASSAGES
 from normlint.rewrite.fold_inputs import Use, scale_inputs
 from normlint.rewrite.fold_weights import vector
@@ -53,7 +60,7 @@ class Forward:
         self, tensor: Tensor, source: Tensor, axis: int, affine: Affine
     ) -> list[tuple[Tensor, int, Affine]]:
         """Let every reader take it up; give the tensors behind those that let it pass."""
-        readers = list(dict.fromkeys(tensor.consumers))
+        readers = [n for n in dict.fromkeys(tensor.consumers) if n.op not in SHAPE_READERS]
         if not readers:
             raise Blocked(Reason.NO_LINEAR_NEIGHBOUR, tensor, f"no node reads {tensor.name}")
         if tensor.is_output:
@@ -72,6 +79,11 @@ class Forward:
     def _explained(self, blocked: Blocked, node: Node, readers: list[Node]) -> Blocked:
         """Blame the one reader that cannot, where others could."""
         others = [reader for reader in readers if reader is not node]
+        if blocked.not_fixed.reason is Reason.NO_LINEAR_NEIGHBOUR:
+            for other in others:
+                also = obstacle(other, up=False)
+                if also.reason is Reason.ACTIVATION_BETWEEN:
+                    return _blocked(also)
         if any(reader.op in LINEAR for reader in others) and node.op not in LINEAR:
             detail = f"{node.op} reads it as well and cannot take it up"
             return Blocked(Reason.OTHER_READER, node, detail)

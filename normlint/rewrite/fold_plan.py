@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from normlint.context.batch_norms import batch_norm_ops
 from normlint.context.linear import Blocked
+from normlint.context.shapes import complete_shapes
 from normlint.normalization import Kind, Normalization
 from normlint.rewrite.affine import (
     Affine,
@@ -20,6 +21,7 @@ from normlint.rewrite.affine import (
     is_spatial,
     of_batch_norm,
 )
+from normlint.rewrite.centre_region import rounding
 from normlint.rewrite.fold_backward import Backward
 from normlint.rewrite.fold_forward import Forward
 from normlint.rule import Applicability, NotFixed, Reason, Rewrite
@@ -73,6 +75,7 @@ class Folds:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        complete_shapes(context.graph, context.constants)
         self._weights = Weights(context.constants)
         self._overridable = Weights(context.constants, overridable=True)
 
@@ -110,23 +113,13 @@ class Folds:
         unsafe = self._attempt(node, self._overridable)
         if unsafe.rewrite is None:
             return fold
-        rewrite = Rewrite(
-            f"{unsafe.rewrite.title}, as if nobody overrode the initializers",
-            Applicability.UNSAFE,
-            unsafe.rewrite.edits,
-            unsafe.rewrite.region,
+        rewrite = replace(
+            unsafe.rewrite,
+            title=f"{unsafe.rewrite.title}, as if nobody overrode the initializers",
+            applicability=Applicability.UNSAFE,
             approximate=True,
         )
-        return Fold(
-            node,
-            unsafe.nodes,
-            unsafe.linear,
-            unsafe.direction,
-            rewrite,
-            fold.refusal,
-            unsafe.quantized,
-            unsafe.evidence,
-        )
+        return replace(unsafe, rewrite=rewrite, refusal=fold.refusal)
 
     def _attempt(self, node: Node, weights: Weights) -> Fold:
         try:
@@ -182,7 +175,13 @@ class Folds:
             (node, *merged),
             linear,
             direction,
-            Rewrite(title, Applicability.SAFE, edits, tuple(dict.fromkeys(search.nodes))),
+            Rewrite(
+                title,
+                Applicability.SAFE,
+                edits,
+                tuple(dict.fromkeys(search.nodes)),
+                rounding=rounding(edits),
+            ),
             quantized=isinstance(search, Backward) and search.quantized,
             evidence={"direction": direction.value, "linear": len(linear), **_spread(affine)},
         )
@@ -205,7 +204,7 @@ class Folds:
             return None
         steps = self._steps(step, taken)
         axes = {axis for one in steps for axis in one.varies() or ()}
-        if len(axes) != 1:
+        if len(axes) != 1 or not any(one.varies() for one in _without_bias(steps)):
             return None
         axis = axes.pop()
         channels = max(_size(one) for one in steps)
@@ -244,16 +243,8 @@ class Folds:
         if adds and len(everything) <= adds and all(_is_shift(node) for node in everything):
             return None
         region = tuple(dict.fromkeys((*nodes, *rewrite.region)))
-        folded = Rewrite(rewrite.title, rewrite.applicability, rewrite.edits, region)
-        return Fold(
-            fold.node,
-            everything,
-            fold.linear,
-            fold.direction,
-            folded,
-            quantized=fold.quantized,
-            evidence=fold.evidence,
-        )
+        folded = replace(rewrite, region=region)
+        return replace(fold, nodes=everything, rewrite=_titled(folded, everything))
 
     def _step(self, node: Node, taken: set[Node]) -> Elementwise | None:
         """Read a node of a chain: arithmetic with a constant along one axis at most."""
@@ -313,6 +304,22 @@ def _size(step: Elementwise) -> int:
     for extent in step.constant.shape or ():
         size *= extent if isinstance(extent, int) else 1
     return size
+
+
+def _titled(rewrite: Rewrite | None, nodes: tuple[Node, ...]) -> Rewrite | None:
+    """Name all nodes of a chain in the title."""
+    if rewrite is None:
+        return None
+    ops = ", ".join(node.op for node in nodes)
+    return replace(rewrite, title=rewrite.title.replace(nodes[-1].op, ops, 1))
+
+
+def _without_bias(steps: list[Elementwise]) -> list[Elementwise]:
+    """Give the steps without the first one where that is the bias of a MatMul."""
+    first = steps[-1]
+    producer = first.x.producer
+    is_bias = first.is_shift and producer is not None and producer.op in _BIASED
+    return steps[:-1] if is_bias else steps
 
 
 def _is_shift(node: Node) -> bool:

@@ -15,6 +15,8 @@ from normlint.verify.runner import CannotRun, double, own_types, single
 from normlint.verify.samples import LARGE_MEAN, assignments, feeds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from onnx import ModelProto
 
     from normlint.context.constants import Constants
@@ -79,20 +81,20 @@ def _loads(model: ModelProto) -> bool:
 
 
 def _compare(rewrite: Rewrite, cut: Cut) -> Verification | Failure:
-    engines = _engines(cut)
     refused = ""
-    for sizes in assignments(cut.region.inputs, _hints(cut)):
-        trial = next(feeds(cut.region.inputs, sizes))[1]
-        try:
-            engines.before(trial)
-        except Exception:  # noqa: BLE001, S112 - the engine refuses these extents, in its own words
-            continue
-        try:
-            engines.after(trial)
-        except Exception as fault:  # noqa: BLE001 - it may be the extents, it may be the rewrite
-            refused = str(fault).splitlines()[0]
-            continue
-        return _judge(rewrite, cut, engines, sizes)
+    for engines in _engines(cut):
+        for sizes in assignments(cut.region.inputs, _hints(cut)):
+            trial = next(feeds(cut.region.inputs, sizes))[1]
+            try:
+                engines.before(trial)
+            except Exception:  # noqa: BLE001, S112 - it refuses these extents, in its own words
+                continue
+            try:
+                engines.after(trial)
+            except Exception as fault:  # noqa: BLE001 - it may be the extents, or the rewrite
+                refused = str(fault).splitlines()[0]
+                continue
+            return _judge(rewrite, cut, engines, sizes)
     if refused:
         return Failure(f"the new nodes do not run: {refused}", moved=True)
     raise CannotRun("no extents were found that it accepts")
@@ -118,7 +120,8 @@ class _Engines:
     dtype: int
 
 
-def _engines(cut: Cut) -> _Engines:
+def _engines(cut: Cut) -> Iterator[_Engines]:
+    """Give the ways to run it, the one nearest to its own types first. Raises CannotRun."""
     dtype = _narrowest(cut)
     exact = None
     try:
@@ -128,14 +131,18 @@ def _engines(cut: Cut) -> _Engines:
     ways = [(own_types, dtype), (single, TensorProto.FLOAT)]
     if dtype == TensorProto.BFLOAT16:  # no engine runs it whole
         ways.pop(0)
+    reasons: list[CannotRun] = []
     for lift, narrowest in ways:
         try:
-            return _Engines(lift(cut.before), lift(cut.after), exact, narrowest)
+            engines = _Engines(lift(cut.before), lift(cut.after), exact, narrowest)
         except CannotRun as fault:
-            reason = fault
+            reasons.append(fault)
+            continue
+        yield engines
     if exact is not None:
-        return _Engines(exact, double(cut.after), exact, TensorProto.DOUBLE)
-    raise reason
+        yield _Engines(exact, double(cut.after), exact, TensorProto.DOUBLE)
+    elif len(reasons) == len(ways):
+        raise reasons[0]
 
 
 def _narrowest(cut: Cut) -> int:

@@ -11,12 +11,11 @@ from onnx import AttributeProto, ModelProto, TensorProto
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from onnx import GraphProto
 
     Feed = dict[str, np.ndarray[Any, Any]]
     Run = Callable[[Feed], list[np.ndarray[Any, Any]]]
 
-_NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_LIFTED = (TensorProto.DOUBLE, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TYPED_ATTRIBUTES = frozenset(("to", "dtype", "stash_type", "output_dtype"))
 _REFERENCE_IS_WRONG = 14
 """Below this opset onnx's reference evaluator computes BatchNormalization with batch statistics."""
@@ -39,7 +38,7 @@ def double(model: ModelProto) -> Run:
 
 
 def single(model: ModelProto) -> Run:
-    """Give a function that runs the model with float in place of every half and bfloat16."""
+    """Give a function that runs the model with float in place of every other float type."""
     return _first(lifted(model, TensorProto.FLOAT), (_runtime, _reference))
 
 
@@ -109,10 +108,10 @@ def _reference(model: ModelProto) -> Run:
 
 
 def lifted(model: ModelProto, to: int) -> ModelProto:
-    """Give the model with a wider float type in place of each narrower one."""
+    """Give the model with one float type in place of every other one."""
     wide = ModelProto()
     wide.CopyFrom(model)
-    narrow = [dtype for dtype in _NARROW if dtype != to]
+    narrow = [dtype for dtype in _LIFTED if dtype != to]
     pending = [wide.graph]
     while pending:
         graph = pending.pop()

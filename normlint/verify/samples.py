@@ -44,14 +44,20 @@ class Sizes:
     axis: int | None = None
     """An axis that has another extent."""
     fixed: int = 0
+    declared: bool = True
+    """Whether extents that the file declares are believed: exporters do get them wrong."""
 
-    def shapes(self, tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
-        """Give a shape for each tensor; the same symbolic extent is the same number everywhere."""
-        named: dict[str, int] = {}
+    def shapes(self, tensors: Sequence[Tensor], named: dict[str, int]) -> list[tuple[int, ...]]:
+        """Give a shape for each tensor; the same symbolic extent is the same number everywhere.
+
+        `named` takes up the numbers of the symbolic extents.
+        """
         return [self._shape(tensor.shape, named) for tensor in tensors]
 
     def _shape(self, shape: Shape | None, named: dict[str, int]) -> tuple[int, ...]:
         shape = (None,) * self.rank if shape is None else shape
+        if not self.declared:
+            return (self.extent,) * len(shape)
         at = None if self.axis is None else self.axis % max(len(shape), 1)
         return tuple(
             size if isinstance(size, int) and size > 0 else self._open(size, named, axis == at)
@@ -68,16 +74,32 @@ class Sizes:
 
 def feeds(tensors: Sequence[Tensor], sizes: Sizes) -> Iterator[tuple[str, Feed]]:
     """Give inputs of each kind for the tensors; the same seed gives the same inputs."""
-    shapes = sizes.shapes(tensors)
+    named: dict[str, int] = {}
+    shapes = sizes.shapes(tensors, named)
+    targets = {tensor.name: _target(tensor, named) for tensor in tensors}
     for kind, deviation, mean in KINDS:
         generator = np.random.default_rng(20_240_229)
         yield (
             kind,
             {
                 tensor.name: _draw(generator, tensor.dtype, shape, deviation, mean)
+                if targets[tensor.name] is None
+                else np.array(targets[tensor.name], np.int64)
                 for tensor, shape in zip(tensors, shapes, strict=True)
             },
         )
+
+
+def _target(tensor: Tensor, named: dict[str, int]) -> list[int] | None:
+    """Give the target of a Reshape for a tensor that is read as one; None where it is not."""
+    for node in tensor.consumers:
+        shape = node.y.shape if node.op == "Reshape" and node.inputs[1] is tensor else None
+        if shape is None:
+            continue
+        target = [e if isinstance(e, int) else named.get(e or "", -1) for e in shape]
+        if target.count(-1) <= 1:
+            return target
+    return None
 
 
 def assignments(tensors: Sequence[Tensor], hints: Sequence[int] = ()) -> Iterator[Sizes]:
@@ -92,6 +114,8 @@ def assignments(tensors: Sequence[Tensor], hints: Sequence[int] = ()) -> Iterato
     )
     if not is_open:
         yield Sizes(_EXTENTS[0], ranks[0])
+        for hint in hints:
+            yield Sizes(hint, ranks[0], declared=False)
         return
     for rank in ranks:
         for hint in hints:
