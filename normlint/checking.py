@@ -74,7 +74,8 @@ def check(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> int:
         return 0
     known = baseline_of(config) if wishes.baseline else None
     drawn = any(output.format in DRAWS_NORMS for output in outputs)
-    found = survey(paths, resolver, replace(wishes, inventory=drawn or wishes.explain_misses))
+    told = drawn or wishes.explain_misses or wishes.verbose
+    found = survey(paths, resolver, replace(wishes, inventory=told))
     models, notes = _known_marked(found, known)
     report = Report(models)
     gate = Gate(config.fail_on, wishes.diff, wishes.exit_non_zero_on_fix)

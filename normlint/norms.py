@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import TensorProto
 
+from normlint.context.neighbours import remark
 from normlint.graph import Addresses, graph_path, module
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def _norm(norm: Normalization, context: Context, address: Addresses) -> dict[str
     }
     if norm.groups is not None:
         entry["groups"] = norm.groups
+    if said := remark(norm, context):
+        entry["remark"] = said
     return entry
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from normlint.context.neighbours import feature_axis, is_on_sequence, next_to_convolution
+from normlint.context.neighbours import feature_axis, is_batch_norm, remark
 from normlint.rule import Diagnostic, Rule, Severity
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ class BatchNormInSequenceModel(Rule):
 
     BatchNorm behind or in front of a convolution is usual and not reported: the convolution module
     of a Conformer, wav2letter, QuartzNet, temporal convolutional networks, the stems of hybrid
-    networks. Elsewhere, where validation shows that running statistics serve. LayerNorm in its
-    place is another function, to be trained anew, so there is no repair.
+    networks; `normlint check -v` names what is passed over. Elsewhere, where validation shows that
+    running statistics serve. LayerNorm in its place is another function, to be trained anew, so
+    there is no repair.
 
     ## References
 
@@ -114,17 +115,12 @@ class BatchNormInSequenceModel(Rule):
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Yield a diagnostic for each BatchNorm on tokens."""
-        norms = [norm for norm in context.norms if _is_batch_norm(norm)]
+        norms = [norm for norm in context.norms if is_batch_norm(norm)]
         if not norms or not context.sequence.is_sequence:
             return
         for norm in norms:
-            step = context.structure.step_of[norm]
-            if not next_to_convolution(step) and is_on_sequence(step, context.structure):
-                yield _diagnostic(norm, step, context)
-
-
-def _is_batch_norm(norm: Normalization) -> bool:
-    return any(node.op == "BatchNormalization" for node in norm.nodes)
+            if not remark(norm, context):
+                yield _diagnostic(norm, context.structure.step_of[norm], context)
 
 
 def _diagnostic(norm: Normalization, step: Step, context: Context) -> Diagnostic:

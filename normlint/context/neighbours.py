@@ -10,11 +10,32 @@ from normlint.context.steps import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from normlint.context.context import Context
     from normlint.context.steps import Step, Value
     from normlint.context.structure import Structure
+    from normlint.normalization import Normalization
 
 _FAR = 64
 _LINEAR = frozenset((*ops.PRODUCTS, *ops.RECURRENCES))
+
+
+def remark(norm: Normalization, context: Context) -> str:
+    """Say why a BatchNorm in a model of sequences is usual; empty where it is not."""
+    if not is_batch_norm(norm) or norm not in context.structure.step_of:
+        return ""
+    if not context.sequence.is_sequence:
+        return ""
+    step = context.structure.step_of[norm]
+    if next_to_convolution(step):
+        return "next to a convolution, which is usual in a model of sequences"
+    if not is_on_sequence(step, context.structure):
+        return "behind a pool or apart from the tokens"
+    return ""
+
+
+def is_batch_norm(norm: Normalization) -> bool:
+    """Whether a BatchNormalization is in it, whatever it computes."""
+    return any(node.op == "BatchNormalization" for node in norm.nodes)
 
 
 def next_to_convolution(norm: Step) -> bool:

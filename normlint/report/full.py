@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from normlint.report.groups import Group, grouped
 from normlint.report.layout import is_connected
 from normlint.report.look import SEVERITY, visible
-from normlint.report.norms import near_norm_text
+from normlint.report.norms import near_norm_text, norm_place
 from normlint.report.summary import statistics, summary
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def full(report: Report, view: View) -> str:
 def finish(blocks: list[str], report: Report, view: View) -> str:
     """Put the blocks of a text report together with its summary."""
     end = list(_misses(report)) if view.misses else []
+    end += _remarks(report) if view.verbose else []
     end += statistics(report) if view.statistics else []
     if not view.quiet:
         end += summary(report, view)
@@ -41,6 +42,13 @@ def _misses(report: Report) -> Iterator[str]:
     for model in report.models:
         for near in model.near_norms:
             yield f"{visible(model.path)}: {near_norm_text(near)}"
+
+
+def _remarks(report: Report) -> Iterator[str]:
+    for model in report.models:
+        for norm in model.inventory:
+            if said := norm.get("remark"):
+                yield f"{visible(model.path)}: {norm_place(norm)}: {said}, not reported"
 
 
 def _findings(model: ModelReport, view: View) -> list[str]:

@@ -43,7 +43,7 @@ def _model(model: dict[str, Any], look: Look) -> Iterator[str]:
     if model["norms"]:
         yield from _table([_HEAD, *(_row(norm) for norm in model["norms"])], look)
     for norm in model["constant_norms"]:
-        yield f"  of constants alone: {norm['kind']} at {_where(norm)}"
+        yield f"  of constants alone: {norm_place(norm)}"
     for near in model["near_norms"]:
         yield f"  {near_norm_text(near)}"
 
@@ -74,6 +74,11 @@ def _form(norm: dict[str, Any]) -> str:
     if norm["quantized"] != "none":
         form += f", {norm['quantized']} quantised"
     return form
+
+
+def norm_place(norm: dict[str, Any]) -> str:
+    """Name a normalisation by its kind and its module, or its first node."""
+    return f"{norm['kind']} at {_where(norm)}"
 
 
 def _where(norm: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import pytest
 from context.stacks import WIDTH, Stack, context_of, stacked
 
 from normlint.context import Context, Intent, Settings
+from normlint.context.neighbours import is_batch_norm, remark
 from normlint.plugins import load_rules
 from normlint.rule import Diagnostic, Severity
 
@@ -136,7 +137,12 @@ def head_behind_attention() -> ModelProto:
 
 @pytest.mark.parametrize("make", [conformer, hybrid, temporal_convolutions, head_behind_attention])
 def test_batch_norm_next_to_convolutions_or_behind_a_pool_is_usual(make: Any) -> None:
-    assert found("NL302", make()) == []
+    model = make()
+
+    assert found("NL302", model) == []
+    context = context_of(model)
+    told = {remark(norm, context) for norm in context.norms if is_batch_norm(norm)}
+    assert all(told) is bool(context.sequence.is_sequence)
 
 
 @pytest.mark.parametrize("layers", [2, 5])
