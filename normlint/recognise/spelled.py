@@ -190,12 +190,11 @@ class _Search:
 
     def fact(self, reading: Reading, y: Tensor, like: Like, kind: Kind) -> Normalization:
         nodes = _between(reading, y)
+        cast = _cast_back(reading, y)
+        if cast is not None:
+            nodes.append(cast)
+            y = cast.outputs[0]
         x = _entry(reading.x, y, nodes)
-        if x.dtype in FLOATS and y.dtype != x.dtype and len(y.outputs) == 1:
-            cast = y.outputs[0]
-            if cast.op == "Cast" and cast.y.dtype == x.dtype and not y.is_output:
-                nodes.append(cast)
-                y = cast.outputs[0]
         shape = reading.layout.shape
         rank = len(shape)
         axes = reading.raw_axes.get(like.axes, like.axes)
@@ -304,6 +303,17 @@ def _between(reading: Reading, y: Tensor) -> list[Node]:
         seen.add(node)
         pending.extend(node.inputs)
     return sorted(seen, key=reading.scope.place.__getitem__)
+
+
+def _cast_back(reading: Reading, y: Tensor) -> Node | None:
+    """Give the Cast that takes y back to the type of x, where that is all that is done with y."""
+    wanted = reading.x.dtype
+    if wanted not in FLOATS or y.dtype == wanted or len(y.outputs) != 1 or y.is_output:
+        return None
+    reader = y.outputs[0]
+    if reader.op != "Cast" or reader.y.dtype != wanted or reader.y not in reading.values:
+        return None
+    return reader
 
 
 def _entry(x: Tensor, y: Tensor, nodes: list[Node]) -> Tensor:
