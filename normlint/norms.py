@@ -11,7 +11,7 @@ from normlint.graph import Addresses, graph_path, module
 
 if TYPE_CHECKING:
     from normlint.context import Context
-    from normlint.normalization import NearNorm, Normalization
+    from normlint.normalization import NearNorm, Normalization, Parameter
 
 _TYPE_NAMES = {
     TensorProto.FLOAT: "float32",
@@ -46,6 +46,11 @@ def type_name(dtype: int) -> str | None:
     return _TYPE_NAMES.get(dtype)  # type: ignore[call-overload,no-any-return] # an int enum
 
 
+def _acts(parameter: Parameter | None, neutral: float) -> bool:
+    """Whether a parameter changes anything: exporters write ones and zeros for a norm without."""
+    return parameter is not None and not parameter.is_always(neutral)
+
+
 def _norm(norm: Normalization, context: Context, address: Addresses) -> dict[str, Any]:
     placement = context.placement(norm)
     entry: dict[str, Any] = {
@@ -58,8 +63,8 @@ def _norm(norm: Normalization, context: Context, address: Addresses) -> dict[str
         "output": norm.y.name,
         "axes": list(norm.axes) if norm.axes is not None else None,
         "epsilon": norm.epsilon,
-        "scale": norm.scale is not None,
-        "bias": norm.bias is not None,
+        "scale": _acts(norm.scale, 1.0),
+        "bias": _acts(norm.bias, 0.0),
         "type": type_name(norm.dtype),
         "statistics_type": type_name(norm.statistics_dtype),
         "placement": placement.word,
