@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from onnx import TensorProto
 
 from normlint.context.neighbours import remark
 from normlint.graph import Addresses, graph_path, module
+from normlint.model import ValuesUnavailable
 
 if TYPE_CHECKING:
     from normlint.context import Context
     from normlint.normalization import NearNorm, Normalization, Parameter
 
+_LARGEST_READ = 1 << 20
+"""Elements above which a scale is taken to be one without being read."""
 _TYPE_NAMES = {
     TensorProto.FLOAT: "float32",
     TensorProto.FLOAT16: "float16",
@@ -49,6 +53,18 @@ def type_name(dtype: int) -> str | None:
 def _acts(parameter: Parameter | None, neutral: float) -> bool:
     """Whether a parameter changes anything: exporters write ones and zeros for a norm without."""
     return parameter is not None and not parameter.is_always(neutral)
+
+
+def acts(parameter: Parameter | None, neutral: float) -> bool:
+    """Whether a scale or bias does anything: operators want a scale of ones where a layer has none."""
+    if parameter is None:
+        return False
+    if parameter.compute is None or math.prod(parameter.shape or ()) > _LARGEST_READ:
+        return True
+    try:
+        return not bool((parameter.compute() == neutral).all())
+    except ValuesUnavailable:
+        return True
 
 
 def _norm(norm: Normalization, context: Context, address: Addresses) -> dict[str, Any]:
