@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from normlint.normalization import Normalization
 
 _FAR = 64
+_BETWEEN = frozenset(("Split", "Concat", "MaxPool", "AveragePool", "LpPool"))
 _LINEAR = frozenset((*ops.PRODUCTS, *ops.RECURRENCES))
 
 
@@ -39,9 +40,33 @@ def is_batch_norm(norm: Normalization) -> bool:
 
 
 def next_to_convolution(norm: Step) -> bool:
-    """Whether the norm reads a convolution, or a convolution reads it, activations between."""
-    upstream = any(step.op in ops.CONVOLUTIONS for step in _back(norm))
-    return upstream or any(step.op in ops.CONVOLUTIONS for step in _ahead(norm))
+    """Whether the norm reads convolutions, or one reads it, activations and pools between.
+
+    Of a sum, all operands must come from convolutions: the sum of a residual network.
+    """
+    if any(step.op in ops.CONVOLUTIONS for step in _ahead(norm)):
+        return True
+    nearest = list(_back(norm))
+    if any(step.op in ops.CONVOLUTIONS for step in nearest):
+        return True
+    summed = [step for step in nearest if step.role is Role.SUM]
+    return len(summed) == len(nearest) > 0 and all(_sums_convolutions(step) for step in summed)
+
+
+def _sums_convolutions(total: Step) -> bool:
+    """Whether a sum is one of convolutions, norms and further sums between."""
+    pending = list(total.sources)
+    for _ in range(_FAR):
+        if not pending:
+            return True
+        step = pending.pop().maker
+        if step is None:
+            return False
+        if step.role in {Role.SUM, Role.NORM} or _is_between(step):
+            pending.extend(step.sources)
+        elif step.op not in ops.CONVOLUTIONS:
+            return False
+    return True
 
 
 def is_on_sequence(norm: Step, structure: Structure) -> bool:
@@ -132,7 +157,7 @@ def _ahead(norm: Step) -> Iterator[Step]:
 def _is_between(step: Step) -> bool:
     if step.role is Role.PASS:
         return True
-    return step.role is Role.OTHER and (step.op in ops.POINTWISE or step.op in {"Split", "Concat"})
+    return step.role is Role.OTHER and (step.op in ops.POINTWISE or step.op in _BETWEEN)
 
 
 def _reaches(norm: Step, structure: Structure, *, ahead: bool) -> bool:

@@ -30,12 +30,13 @@ class Structure:
         self.flow = Flow(graph, constants, norms)
         self.attentions: dict[Step, Attention] = attentions(self.flow)
         self.residuals = Residuals(self.flow, self.attentions)
+        self._chain_of: dict[Residual, list[Residual]] = {}
         self.chains = self._chains()
         self.step_of = {step.norm: step for step in self.flow.steps if step.norm is not None}
 
     def _chains(self) -> list[list[Residual]]:
         chains: list[list[Residual]] = []
-        chain_of: dict[Residual, list[Residual]] = {}
+        chain_of = self._chain_of
         for residual in self.residuals.found.values():
             before, link = self._in_front(residual)
             if before is None or (before.after and residual.parallel is None):
@@ -48,7 +49,7 @@ class Structure:
             chain.append(residual)
             chain_of[residual] = chain
         inside = _nested(chains)
-        return [chain for chain in chains if not self._is_detail(chain, inside, chain_of)]
+        return [chain for chain in chains if not self._is_detail(chain, inside)]
 
     def _in_front(self, residual: Residual) -> tuple[Residual | None, tuple[Step, ...]]:
         """Give the addition whose sum a root is, and the norms and activations between."""
@@ -57,11 +58,25 @@ class Structure:
         maker = residual.root.origin.maker
         if maker is None or maker.op != "Concat":
             return self._sum_behind(residual.root)
-        found = [self._sum_behind(source) for source in maker.sources]
-        if len({before for before, _ in found}) > 1:
+        return self._joined(maker.sources)
+
+    def _joined(self, sources: Sequence[Value]) -> tuple[Residual | None, tuple[Step, ...]]:
+        """Give the last sum of one stream whose tokens are joined again, some of them normed.
+
+        Tokens that were put aside may be as the stream was before, or as it started.
+        """
+        found = [self._sum_behind(source) for source in sources]
+        adds = [before for before, _ in found if before is not None]
+        if not adds:
             return None, ()
-        # Some tokens are normed and put back to the others.
-        return found[0][0], tuple(step for _, link in found for step in link)
+        chain = self._chain_of[adds[0]]
+        start = chain[0].root.origin
+        for source, (before, _) in zip(sources, found, strict=True):
+            here = source.origin is start if before is None else self._chain_of[before] is chain
+            if not here:
+                return None, ()
+        last = max(adds, key=lambda add: add.step.position)
+        return last, tuple(step for before, link in found if before is last for step in link)
 
     def _sum_behind(self, value: Value) -> tuple[Residual | None, tuple[Step, ...]]:
         link: list[Step] = []
@@ -85,12 +100,11 @@ class Structure:
         self,
         chain: list[Residual],
         inside: dict[Residual, Residual],
-        chain_of: dict[Residual, list[Residual]],
     ) -> bool:
         """Whether it is a single addition within a branch of a longer stream."""
         if len(chain) > 1 or chain[0] not in inside:
             return False
-        return len(chain_of[inside[chain[0]]]) > 1
+        return len(self._chain_of[inside[chain[0]]]) > 1
 
 
 def _nested(chains: list[list[Residual]]) -> dict[Residual, Residual]:

@@ -128,6 +128,22 @@ def temporal_convolutions() -> ModelProto:
     return stack.model(x, inputs={"x": (1, WIDTH, "T")})
 
 
+def residual_convolutions_in_front_of_a_recurrence() -> ModelProto:
+    stack = Stack()
+
+    def conv(x: str) -> str:
+        return stack.add("Conv", x, stack.weight(WIDTH, WIDTH, 3), pads=[1, 1])
+
+    x = conv("x")
+    x = stack.add("Add", x, conv(stack.add("Relu", stack.batch_norm(conv(x)))))
+    x = stack.add("Relu", stack.batch_norm(x))
+    x = stack.batch_norm(stack.add("MaxPool", stack.add("Relu", conv(x)), kernel_shape=[2]))
+    weights = [stack.weight(1, 3 * WIDTH, WIDTH) for _ in range(2)]
+    steps = stack.add("Transpose", x, perm=[2, 0, 1])
+    y = stack.add("GRU", steps, *weights, hidden_size=WIDTH)
+    return stack.model(y, inputs={"x": (1, WIDTH, 8)})
+
+
 def head_behind_attention() -> ModelProto:
     stack = Stack()
     y = stack.norm(stack.layers("x", "pre", 2))
@@ -135,7 +151,16 @@ def head_behind_attention() -> ModelProto:
     return stack.model(stack.linear(stack.batch_norm(pooled)), inputs={"x": (1, 8, WIDTH)})
 
 
-@pytest.mark.parametrize("make", [conformer, hybrid, temporal_convolutions, head_behind_attention])
+USUAL = [
+    conformer,
+    hybrid,
+    temporal_convolutions,
+    residual_convolutions_in_front_of_a_recurrence,
+    head_behind_attention,
+]
+
+
+@pytest.mark.parametrize("make", USUAL)
 def test_batch_norm_next_to_convolutions_or_behind_a_pool_is_usual(make: Any) -> None:
     model = make()
 
