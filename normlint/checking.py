@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from normlint.baseline import FILE, Baseline, read, with_baseline
 from normlint.discover import STDIN, discover
 from normlint.outputs import parse_outputs, write_outputs
-from normlint.plugins import load_cards
+from normlint.plugins import load_cards, load_rules
 from normlint.report import DRAWS_NORMS, stream
 from normlint.report.progress import Progress
 from normlint.report.settings import settings_text
 from normlint.report.view import View
 from normlint.results import Report
-from normlint.run import check_all, plan
+from normlint.run import check_all, plan, preflight
 from normlint.stale import with_stale_ignores
 from normlint.usage import UsageError
 from normlint.verdict import Gate, judge
@@ -149,6 +149,10 @@ def _config_of(target: Target, resolver: Resolver) -> Config:
 
 def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list[Job]:
     outputs = _destinations(targets, wishes)
+    # A model that is going to be read needs the rules themselves; reading their files besides takes
+    # time that counts in a hook.
+    if targets and (targets[0].path is None or preflight(targets[0], None) is None):
+        load_rules()
     rules = load_cards()
     jobs = []
     for target, output in zip(targets, outputs, strict=True):

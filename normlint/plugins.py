@@ -46,9 +46,15 @@ def load_rules() -> tuple[Rule, ...]:
     return collect(rule for entry in _entries() for rule in _pack(entry))
 
 
-@cache
 def load_cards() -> tuple[Card, ...]:
     """Give the cards of the same rules, without importing what need not be. Raises `PackError`."""
+    if load_rules.cache_info().currsize:
+        return tuple(card_of(rule) for rule in load_rules())
+    return _read_cards()
+
+
+@cache
+def _read_cards() -> tuple[Card, ...]:
     return collect(card for entry in _entries() for card in _pack_cards(entry))
 
 
@@ -85,25 +91,22 @@ def _pack_cards(entry: EntryPoint) -> Iterator[Card]:
 
 
 def _pack(entry: EntryPoint) -> Iterator[Rule]:
-    pack = f"rule pack {entry.name!r}"
-    if entry.dist is not None:
-        pack += f" of {entry.dist.name} {entry.dist.version}"
-    package = _import(entry.value, pack)
+    package = _import(entry.value, entry)
     if not hasattr(package, "__path__"):
-        raise PackError(f"{pack}: {entry.value} is no package; a pack is a package of rule files")
+        raise _broken(entry, f"{entry.value} is no package; a pack is a package of rule files")
     for info in pkgutil.iter_modules(package.__path__):
         if not info.name.startswith("_"):
-            yield _rule(_import(f"{entry.value}.{info.name}", pack), pack)
+            yield _rule(_import(f"{entry.value}.{info.name}", entry), entry)
 
 
-def _import(name: str, pack: str) -> ModuleType:
+def _import(name: str, entry: EntryPoint) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise PackError(f"{pack}: {name} does not import: {error!r}") from error
+        raise _broken(entry, f"{name} does not import: {error!r}") from error
 
 
-def _rule(module: ModuleType, pack: str) -> Rule:
+def _rule(module: ModuleType, entry: EntryPoint) -> Rule:
     """Give the one rule of a file."""
     classes = [
         value
@@ -113,16 +116,23 @@ def _rule(module: ModuleType, pack: str) -> Rule:
         and value.__module__ == module.__name__
     ]
     if len(classes) != 1:
-        raise PackError(
-            f"{pack}: {module.__name__} holds {len(classes)} rules; a file holds one "
-            "(what holds none begins with an underscore)"
+        raise _broken(
+            entry,
+            f"{module.__name__} holds {len(classes)} rules; a file holds one "
+            "(what holds none begins with an underscore)",
         )
     rule = classes[0]
     if not isinstance(getattr(rule, "code", None), str) or not _CODE.fullmatch(rule.code):
-        raise PackError(f"{pack}: {_place(rule())} needs a code like AB123")
+        raise _broken(entry, f"{_place(rule())} needs a code like AB123")
     if not (rule.__doc__ or "").strip():
-        raise PackError(f"{pack}: {_place(rule())} needs a docstring, which is its page")
+        raise _broken(entry, f"{_place(rule())} needs a docstring, which is its page")
     return rule()
+
+
+def _broken(entry: EntryPoint, complaint: str) -> PackError:
+    """Name the pack. Its distribution is asked for only now: reading its metadata takes time."""
+    owner = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"
+    return PackError(f"rule pack {entry.name!r}{owner}: {complaint}")
 
 
 def _place(rule: object) -> str:

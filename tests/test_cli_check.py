@@ -151,7 +151,7 @@ def test_what_cannot_be_meant_is_said(arguments: list[str], folder: Path) -> Non
     ("arguments", "hint"),
     [
         (["--select", "decomposed-layer-nrm"], "'decomposed-layer-norm'"),
-        (["--ignore", "NL20l"], "did you mean 'NL20"),
+        (["--ignore", "NL20l"], "did you mean 'NL"),
         (["--output-format", "sarf"], "'sarif'"),
         (["--targets", "openvin"], "'openvino'"),
         (["--config", "fail-one='error'"], "'fail-on'"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,8 @@ def key_of(name: str) -> str:
 
 def inline(text: str) -> dict[str, Any] | None:
     """Read `KEY=VALUE` of the command line (VALUE as in TOML); None where it is no such thing."""
+    import tomllib
+
     key, equals, value = text.partition("=")
     top = key.strip().split(".")[0].replace("_", "-")
     if not equals or Path(text).exists() or "/" in key:
