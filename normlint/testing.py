@@ -146,8 +146,12 @@ def _check_numbers(example: Example, before: ModelProto, after: ModelProto) -> N
 
     for seed in range(3):
         inputs = _inputs(before, np.random.default_rng(seed))
-        pairs = zip(_run(before, inputs), _run(after, inputs), strict=True)
-        for expected, got in pairs:
+        results = _run(after, inputs)
+        try:
+            wanted = _run(before, inputs)
+        except Exception:  # noqa: BLE001, S112 - nothing ran it: that it runs now is the repair
+            continue
+        for expected, got in zip(wanted, results, strict=True):
             _demand(expected.shape == got.shape, f"{example}: the repair changes a shape")
             tolerance = _TOLERANCES.get(expected.dtype.name, 2e-2)
             limit = tolerance * max(1.0, float(np.max(np.abs(expected), initial=0)))

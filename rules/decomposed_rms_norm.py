@@ -185,13 +185,12 @@ def _is_left_to_target(context: Context, norm: Normalization) -> bool:
 
 def _rewrite(context: Context, norm: Normalization) -> Rewrite | NotFixed:
     targets = context.settings.targets
-    lacking = gap(targets, "RMSNormalization")
+    lacking = gap(targets, "RMSNormalization", context.opset_limit)
     below = context.opset_limit < OPSETS["RMSNormalization"]
     if "onnxruntime" in targets and (below or lacking is not None):
         return respelled_rms_norm(context, norm)
     if lacking is not None:
-        detail = f"{lacking.runtime} has no RMSNormalization ({lacking.versions}): {lacking.source}"
-        return NotFixed(Reason.TARGET, norm.anchor, detail)
+        return NotFixed(Reason.TARGET, norm.anchor, str(lacking))
     return rms_norm(context, norm)
 
 

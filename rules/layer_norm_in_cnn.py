@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from normlint.normalization import Normalization
     from normlint.rule import Diagnostic
 
+_LAYOUT = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast", "Pad")
+_ACTIVATIONS = ("Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Sigmoid", "HardSigmoid", "HardSwish")
+_MORE_ACTIVATIONS = ("Mish", "Gelu", "Erf", "Tanh", "Softplus", "Clip", "Dropout")
+_ARITHMETIC = ("Mul", "Add", "Sub", "Div", "Pow", "QuantizeLinear", "DequantizeLinear")
 _PASSED = frozenset(
-    "Transpose Reshape Flatten Squeeze Unsqueeze Identity Cast Dropout Pad MaxPool AveragePool "
-    "Relu LeakyRelu PRelu Elu Selu Sigmoid HardSigmoid HardSwish Mish Gelu Erf Tanh Softplus Clip "
-    "Mul Add Sub Div Pow QuantizeLinear DequantizeLinear".split()
+    (*_LAYOUT, *_ACTIVATIONS, *_MORE_ACTIVATIONS, *_ARITHMETIC, "MaxPool", "AveragePool")
 )
 """Layout, activations (also spelled out) and pooling between a convolution and a normalisation."""
 _FAR = 24

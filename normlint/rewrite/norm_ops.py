@@ -21,6 +21,7 @@ from normlint.rule import (
     Replace,
     Rewrite,
 )
+from normlint.support import gap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +83,32 @@ def group_norm(context: Context, norm: Normalization) -> Rewrite | NotFixed:
     return _attempt(lambda: _of_channels(context, norm, "GroupNormalization"))
 
 
+def unified_batch_norm(context: Context, norm: Normalization) -> Rewrite | NotFixed:
+    """Give a BatchNormalization one type for all of its inputs, the widest of them."""
+    return _attempt(lambda: _unified_batch_norm(context, norm))
+
+
+def _unified_batch_norm(context: Context, norm: Normalization) -> Rewrite:
+    node = norm.anchor
+    if norm.training or any(tensor.name for tensor in node.outputs[1:]):
+        raise refuse(Reason.BATCH_STATISTICS, node, "it has statistics among its outputs")
+    work = max((tensor.dtype for tensor in node.inputs), key=lambda t: _WIDTH.get(t, 0))
+    inputs: list[Operand] = [cast_in(norm, work)]
+    inputs += [_in_type(context, norm, tensor, work) for tensor in node.inputs[1:]]
+    made = NewNode(node.op, tuple(inputs), dict(node.attrs), like=node)
+    return finish(norm, made, work, "compute in one type", opset=0)
+
+
+def _in_type(context: Context, norm: Normalization, tensor: Tensor, dtype: int) -> Operand:
+    if tensor.dtype == dtype:
+        return tensor
+    shape = static(tensor.shape)
+    constants = context.constants
+    if shape is None or not constants.is_constant(tensor):
+        return NewNode("Cast", (tensor,), {"to": dtype}, like=norm.anchor)
+    return Computed(shape, dtype, lambda: constants.values(tensor), tensor.name)
+
+
 def _attempt(make: Any) -> Rewrite | NotFixed:
     try:
         rewrite: Rewrite = make()
@@ -96,8 +123,11 @@ def refuse(reason: Reason, at: Any, detail: str) -> Impossible:
 
 
 def demand_opset(context: Context, norm: Normalization, op: str) -> None:
-    """Raise Impossible where the operator needs a higher opset than may be used."""
+    """Raise Impossible where the operator needs a higher opset, or a target lacks it."""
     needed = OPSETS[op]
+    lacking = gap(context.settings.targets, op, needed)
+    if lacking is not None:
+        raise refuse(Reason.TARGET, norm.anchor, str(lacking))
     if context.opset_limit < needed:
         raise refuse(
             Reason.OPSET,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto
 
+from normlint.graph import Constant
 from normlint.rule import Computed, NewNode
 
 if TYPE_CHECKING:
@@ -214,28 +215,33 @@ def _average_pool(draft: Draft) -> None:
 
 def _group_norm(draft: Draft) -> None:
     """Repeat the scale and the bias of each group for each of its channels."""
-    node = draft.node
-    groups = draft.attrs.get("num_groups", 0)
-    extents = node.inputs[0].shape or ()
-    channels = extents[1] if len(extents) > 1 and isinstance(extents[1], int) else None
     for index in (1, 2):
-        draft.put(index, _repeated(draft, index, groups, channels))
+        repeated = repeated_for_channels(draft.node, index)
+        if repeated is not draft.node.inputs[index]:
+            draft.put(index, repeated)
 
 
-def _repeated(draft: Draft, index: int, groups: int, channels: int | None) -> Operand:
-    tensor = draft.node.input(index)
-    if tensor is None or channels is None or groups < 1 or channels % groups:
+def repeated_for_channels(node: Node, index: int) -> Operand:
+    """Give an input of GroupNormalization with a value for each channel. Raises Unfaithful."""
+    tensor = node.input(index)
+    groups = node.attrs.get("num_groups", 0)
+    extents = node.inputs[0].shape or ()
+    channels = extents[1] if len(extents) > 1 and isinstance(extents[1], int) else 0
+    if tensor is None or channels < 1 or groups < 1 or channels % groups:
         raise Unfaithful("the number of its channels is not known")
-    if tensor.shape == (channels,) and channels != groups:
+    if tensor.shape == (channels,):
         return tensor
     if tensor.shape != (groups,):
         raise Unfaithful(f"{tensor.name} has no value for each group")
-    if channels == groups:
-        return tensor
+    if isinstance(tensor, Constant):
+        constant, each = tensor, channels // groups
+        return Computed(
+            (channels,), tensor.dtype, lambda: np.repeat(constant.values, each), tensor.name
+        )
     # [G] to [G, 1] to [G, C/G] to [C]: right also where a caller may override the values.
-    column = NewNode("Unsqueeze", (tensor, _integers([1])), like=draft.node)
-    spread = NewNode("Expand", (column, _integers([groups, channels // groups])), like=draft.node)
-    return NewNode("Reshape", (spread, _integers([channels])), like=draft.node)
+    column = NewNode("Unsqueeze", (tensor, _integers([1])), like=node)
+    spread = NewNode("Expand", (column, _integers([groups, channels // groups])), like=node)
+    return NewNode("Reshape", (spread, _integers([channels])), like=node)
 
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
