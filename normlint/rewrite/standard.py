@@ -59,10 +59,11 @@ class _Standard:
             demand_along(norm, parameter, range(-trailing(norm), 0))
         x = self.summed() if node.op in _OF_A_SUM else norm.x
         made = self.mean_square(x) if node.op in _MEAN_SQUARE else self.layer_norm(x)
-        edits: list[Edit] = [Replace((norm.y,), made)]
         total = node.output(3)
+        edits: list[Edit] = []
         if total is not None and isinstance(x, NewNode):
             edits.append(Replace((total,), x))
+        edits.append(Replace((norm.y,), made))
         return Rewrite(
             f"say {node.op} in standard operators",
             Applicability.SAFE,
