@@ -1,8 +1,8 @@
 """Normalisations spelled in random ways, and the same with one thing broken.
 
-A `Speller` writes one normalisation as an ONNX graph; each choice is drawn from a source of numbers,
-so hypothesis can drive and shrink it. What it must compute is known from the start: the tests
-compare the fact with `Spelling`, and the graph with numpy.
+A `Speller` writes one normalisation as an ONNX graph; each choice is drawn from a source of
+numbers, so hypothesis can drive and shrink it. What it must compute is known from the start: the
+tests compare the fact with `Spelling`, and the graph with numpy.
 """
 
 from __future__ import annotations

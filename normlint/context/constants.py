@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from normlint.model import ValuesUnavailable
 
 if TYPE_CHECKING:
     from normlint.graph import Graph, Tensor
+    from normlint.recognise.shapes import Shapes
 
     Array = np.ndarray[Any, Any]
 
@@ -55,6 +57,13 @@ class Constants:
         if node.op == "CastLike" and not (len(node.inputs) == 2 and node.inputs[1].dtype):
             return False
         return all(not tensor.name or self.is_constant(tensor) for tensor in _read(node))
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """Shapes that inference left open."""
+        from normlint.recognise.shapes import Shapes
+
+        return Shapes(self)
 
     def is_constant(self, tensor: Tensor) -> bool:
         """Whether the values are written in the file, or follow from such alone."""

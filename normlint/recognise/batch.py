@@ -66,7 +66,7 @@ def _unmasked(norm: Normalization, constants: Constants) -> Normalization | None
     around = reshaped_around(norm)
     if around is None or not _is_plain(norm.anchor, constants):
         return None
-    made, given = reshaped(around.before, constants), extents_of(around.x)
+    made, given = reshaped(around.before, constants), extents_of(around.x, constants)
     if made is None or given is None or made[0] != 1:
         return None
     count = _normalised(made, given)

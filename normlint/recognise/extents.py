@@ -59,10 +59,12 @@ def passes(node: Node) -> bool:
     return True
 
 
-def extents_of(tensor: Tensor) -> tuple[Extent, ...] | None:
+def extents_of(tensor: Tensor, constants: Constants) -> tuple[Extent, ...] | None:
     """Give the extents of a tensor; an unknown one is named by its place."""
     root = source_of(tensor)
     shape = tensor.shape if root.shape is None else root.shape
+    if shape is None:
+        shape = constants.shapes.of(root)
     if shape is None:
         return None
     return tuple((root, axis) if extent is None else extent for axis, extent in enumerate(shape))
@@ -81,7 +83,7 @@ def numbers(tensor: Tensor, constants: Constants, depth: int = 0) -> tuple[Exten
 
 
 def _shape(node: Node, constants: Constants, depth: int) -> tuple[Extent, ...] | None:  # noqa: ARG001
-    extents = extents_of(node.inputs[0])
+    extents = extents_of(node.inputs[0], constants)
     return None if extents is None else extents[node.attrs.get("start", 0) : node.attrs.get("end")]
 
 
@@ -140,10 +142,10 @@ def reshaped(node: Node, constants: Constants) -> tuple[Extent, ...] | None:
     known = node.y.shape
     wished = numbers(node.inputs[1], constants) if len(node.inputs) > 1 else None
     if wished is None:
-        return extents_of(node.y) if known is not None else None
+        return extents_of(node.y, constants) if known is not None else None
     if known is None or len(known) != len(wished):
         known = (None,) * len(wished)
-    before = extents_of(node.inputs[0])
+    before = extents_of(node.inputs[0], constants)
     made = list(wished)
     if not node.attrs.get("allowzero", 0):
         made = [_copied(node, before, a) if e == 0 else e for a, e in enumerate(wished)]
@@ -185,17 +187,19 @@ def brings_back(node: Node, shape_of: Tensor, constants: Constants) -> bool:
     root = source_of(shape_of)
     if maker is not None and maker.op == "Shape" and not maker.attrs.get("start", 0):
         return "end" not in maker.attrs and source_of(maker.inputs[0]) is root
-    wanted = extents_of(shape_of)
+    wanted = extents_of(shape_of, constants)
     made = reshaped(node, constants)
     if made is None:
         return False
     if wanted is None:
-        # Nothing is known of what came in: take the numbers for what they are meant to be.
-        wanted = tuple(
-            extent if isinstance(extent, int) else (root, axis) for axis, extent in enumerate(made)
-        )
+        wanted = tuple((root, axis) for axis in range(len(made)))
     if len(made) != len(wanted):
         return False
+    # Where nothing is known of what came in, take the numbers for what they are meant to be.
+    wanted = tuple(
+        extent if isinstance(extent, int) and known == (root, axis) else known
+        for axis, (extent, known) in enumerate(zip(made, wanted, strict=True))
+    )
     # With as many elements, all extents but one determine the last one.
     return sum(a is None or a != b for a, b in zip(made, wanted, strict=True)) <= 1 and not any(
         isinstance(a, int) and isinstance(b, int) and a != b

@@ -87,7 +87,7 @@ class _Split:
 def _split(norm: Normalization, before: Node, constants: Constants) -> _Split | None:
     """Find how a Reshape splits the channels of its input into groups that are normalised."""
     made = reshaped(before, constants)
-    given = extents_of(before.inputs[0])
+    given = extents_of(before.inputs[0], constants)
     if made is None or len(made) < 3 or (given is not None and len(given) < 2):
         return None
     rank = len(made)

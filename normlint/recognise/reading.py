@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from normlint.algebra import ONE, Algebra, Leaf, Root, X
 from normlint.graph import Variable
 from normlint.recognise.layout import Clash, Layout
-from normlint.recognise.shapes import Shapes
 
 if TYPE_CHECKING:
     from normlint.algebra import Dims, Polynomial
@@ -43,7 +42,6 @@ class Scope:
         self.graph = graph
         self.constants = constants
         self.place = {node: place for place, node in enumerate(graph.nodes)}
-        self.shapes = Shapes(constants)
         self._numbers: dict[Tensor, float | None] = {}
 
     def number(self, tensor: Tensor) -> float | None:
@@ -60,7 +58,7 @@ class Reading:
         self.scope = scope
         self.constants = scope.constants
         self.x = x
-        shape = scope.shapes.of(x)
+        shape = scope.constants.shapes.of(x)
         self.is_open = shape is None
         """Whether the rank of x is not known: axes are counted from the last one only."""
         if shape is None:

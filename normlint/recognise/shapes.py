@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _FARTHEST = 256
 """Nodes to look back through for one tensor."""
+_DEEPEST = 8
+"""Shapes that are asked for while others are: a Reshape reads extents of other tensors."""
 _AS_FIRST = frozenset(
     [
         "Identity",
@@ -83,11 +85,21 @@ class Shapes:
     def __init__(self, constants: Constants) -> None:
         self.constants = constants
         self._known: dict[Tensor, Shape | None] = {}
+        self._nested = 0
 
     def of(self, tensor: Tensor) -> Shape | None:
         """Give the shape of a tensor; None where not even its rank is known."""
-        if tensor.shape is not None:
-            return tensor.shape
+        if tensor.shape is not None or tensor in self._known or self._nested >= _DEEPEST:
+            return self._ask(tensor)
+        self._nested += 1
+        try:
+            self._follow(tensor)
+        finally:
+            self._nested -= 1
+        return self._ask(tensor)
+
+    def _follow(self, tensor: Tensor) -> None:
+        """Find the shapes of a tensor and of those that it is computed from."""
         pending = [tensor]
         budget = _FARTHEST
         while pending and budget:
@@ -104,7 +116,6 @@ class Shapes:
                 continue
             self._known[current] = self._made(node, current)
             pending.pop()
-        return self._known.get(tensor)
 
     def _ask(self, tensor: Tensor) -> Shape | None:
         return tensor.shape if tensor.shape is not None else self._known.get(tensor)
@@ -138,7 +149,7 @@ def _needed(node: Node) -> list[Tensor]:
 
 
 def _broadcast(shapes: list[Shape | None]) -> Shape | None:
-    """Broadcast; an operand of unknown rank is taken to have no more axes than a large one."""
+    """Broadcast; where one operand is not known, nothing is."""
     known = [shape for shape in shapes if shape is not None]
     if len(known) != len(shapes) or not known:
         return None
@@ -146,7 +157,11 @@ def _broadcast(shapes: list[Shape | None]) -> Shape | None:
     result: list[int | str | None] = []
     for back in range(-rank, 0):
         extents = {shape[back] for shape in known if len(shape) >= -back} - {1}
-        result.append(extents.pop() if len(extents) == 1 else None if extents else 1)
+        numbers = [extent for extent in extents if isinstance(extent, int)]
+        if len(extents) == 1:
+            result.append(extents.pop())
+        else:  # whatever the others are, they are 1 or the same number
+            result.append(numbers[0] if numbers else None if extents else 1)
     return tuple(result)
 
 
