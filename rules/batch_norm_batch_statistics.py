@@ -8,7 +8,15 @@ from normlint.context.batch_norms import batch_norm_ops
 from normlint.diagnosing import type_name
 from normlint.normalization import Kind
 from normlint.rewrite.fold_training import as_instance_norm, on_running_statistics
-from normlint.rule import Applicability, Diagnostic, NotFixed, Rewrite, Rule, Severity
+from normlint.rule import (
+    Applicability,
+    Diagnostic,
+    NotFixed,
+    Reason,
+    Rewrite,
+    Rule,
+    Severity,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,10 +113,13 @@ def _diagnostic(op: BatchNormOp, context: Context) -> Diagnostic:
     node = op.node
     disguised = _in_disguise(op, context)
     outcome: Rewrite | NotFixed | None = None
-    if disguised is None or context.opset_limit < _LAYER_NORM_SINCE:
+    if disguised is None:
         outcome = as_instance_norm(op, context)
         if isinstance(outcome, NotFixed):
             outcome = on_running_statistics(op, fallback=outcome)
+    elif context.opset_limit < _LAYER_NORM_SINCE:
+        detail = f"{disguised} needs opset {_LAYER_NORM_SINCE}: allow it with --target-opset"
+        outcome = NotFixed(Reason.OPSET, node, detail)
     message = "a BatchNorm uses the statistics of the batch, so each answer depends on the others"
     if disguised is not None:
         message = f"a BatchNorm with the statistics of a batch of one is a {disguised} in disguise"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint.context.batch_norms import batch_norm_ops
+from normlint.rewrite.fold_dead import dead_channels
 from normlint.rewrite.fold_plan import Direction
 from normlint.rule import Applicability, Diagnostic, Rule
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.context import Context
+    from normlint.graph import Node
+    from normlint.rule import Rewrite
 
 
 class UnfoldedBatchNorm(Rule):
@@ -137,6 +141,7 @@ class UnfoldedBatchNorm(Rule):
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Report each BatchNorm that can go backward into float weights."""
+        zeroed = _zeroed(context) if context.settings.unsafe_fixes else {}
         for fold in context.folds.batch_norms:
             if fold.direction is not Direction.BACKWARD or fold.quantized or fold.refusal:
                 continue
@@ -145,6 +150,17 @@ class UnfoldedBatchNorm(Rule):
                 fold.node,
                 (*fold.linear, *fold.nodes),
                 fold.evidence,
-                rewrite=fold.rewrite,
+                rewrite=zeroed.get(fold.node) or fold.rewrite,
                 output=fold.node.y,
             )
+
+
+def _zeroed(context: Context) -> dict[Node, Rewrite]:
+    """Give the folds that make constant channels exactly so (NL108)."""
+    folds = {fold.node: fold for fold in context.folds.batch_norms}
+    found: dict[Node, Rewrite] = {}
+    for op in batch_norm_ops(context):
+        dead = dead_channels(op, folds.get(op.node)) if op.node in folds else None
+        if dead is not None and dead.rewrite is not None:
+            found[op.node] = dead.rewrite
+    return found

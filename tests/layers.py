@@ -65,6 +65,14 @@ class Layers:
         self.shapes[name] = tuple(int(extent) for extent in shape)
         return name
 
+    def along(
+        self, op: str, x: str, axis: int, shape: tuple[int, ...], since: int, **attrs: object
+    ) -> str:
+        """Apply an operator whose axes became an input in some opset."""
+        if self.opset < since:
+            return self.op(op, [x], shape, axes=[axis], **attrs)
+        return self.op(op, [x, self.integers(axis)], shape, **attrs)
+
     def input(self, shape: tuple[int, ...], *, symbolic: bool = False) -> str:
         name = self.name("x")
         given = [
@@ -163,7 +171,9 @@ class Layers:
         attrs = {"group": groups, "pads": pads, "dilations": dilations, "strides": strides}
         if self.choose.random() < 0.1:
             inputs = [name for name in inputs if name]
-            return self.op("FusedConv", inputs, (shape[0], made, *out), domain="com.microsoft", **attrs)
+            return self.op(
+                "FusedConv", inputs, (shape[0], made, *out), domain="com.microsoft", **attrs
+            )
         return self.op("Conv", inputs, (shape[0], made, *out), **attrs)
 
     def conv_transpose(self, x: str) -> str:
@@ -248,7 +258,7 @@ class Layers:
         low = 0 if unsigned else self.choose.choice((-128, -127))
         integers = self.values.integers(low, low + 255, weight_shape).astype(kind)
         axis = 0 if is_conv else 1
-        per_channel = self.choose.random() < 0.5
+        per_channel = self.opset >= 13 and self.choose.random() < 0.5
         scale = self.floats(*((made,) if per_channel else ()), low=0.005, high=0.02)
         inputs = [self.constant(integers), scale]
         if unsigned or self.choose.random() < 0.5:
@@ -268,8 +278,28 @@ class Layers:
         rank = len(shape)
         choose = self.choose
         kind = choose.choice(
-            ("identity", "transpose", "reshape", "unsqueeze", "squeeze", "flatten", "concat", "split")
-            + ("slice", "pad", "pool", "mean", "resize", "relu", "cast", "dropout", "gather", "tile")
+            (
+                "identity",
+                "transpose",
+                "reshape",
+                "unsqueeze",
+                "squeeze",
+                "flatten",
+                "concat",
+                "split",
+            )
+            + (
+                "slice",
+                "pad",
+                "pool",
+                "mean",
+                "resize",
+                "relu",
+                "cast",
+                "dropout",
+                "gather",
+                "tile",
+            )
         )
         if kind == "identity":
             return self.op("Identity", [x], shape)
@@ -283,12 +313,10 @@ class Layers:
             return self.reshape(x)
         if kind == "unsqueeze" and rank < 5:
             axis = choose.randint(0, rank)
-            return self.op(
-                "Unsqueeze", [x, self.integers(axis)], (*shape[:axis], 1, *shape[axis:])
-            )
+            return self.along("Unsqueeze", x, axis, (*shape[:axis], 1, *shape[axis:]), 13)
         if kind == "squeeze" and 1 in shape and rank > 2:
             axis = shape.index(1)
-            return self.op("Squeeze", [x, self.integers(axis)], (*shape[:axis], *shape[axis + 1 :]))
+            return self.along("Squeeze", x, axis, (*shape[:axis], *shape[axis + 1 :]), 13)
         if kind == "flatten":
             axis = choose.choice((1, 1, rank - 1))
             out = (int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
@@ -332,7 +360,7 @@ class Layers:
             rest = (1,) if keep else ()
             op = choose.choice(("ReduceMean", "ReduceMax", "ReduceMin"))
             out = (*shape[:axis], *rest, *shape[axis + 1 :])
-            return self.op(op, [x], out, axes=[axis], keepdims=int(keep))
+            return self.along(op, x, axis, out, 18, keepdims=int(keep))
         if kind == "resize" and rank == 4:
             scales = self.constant(np.array([1, 1, 2, 2], np.float32))
             out = (*shape[:2], 2 * shape[2], 2 * shape[3])
@@ -351,7 +379,11 @@ class Layers:
     def reshape(self, x: str) -> str:
         shape = self.shapes[x]
         size = int(np.prod(shape))
-        wanted: list[tuple[int, ...]] = [(-1, shape[-1]), (shape[0], -1), (size,)[:0] or (1, *shape)]
+        wanted: list[tuple[int, ...]] = [
+            (-1, shape[-1]),
+            (shape[0], -1),
+            (size,)[:0] or (1, *shape),
+        ]
         if len(shape) > 2:
             wanted.append((shape[0], shape[1], -1))
             wanted.append((-1, *shape[2:]))
@@ -372,7 +404,8 @@ class Layers:
         if shape[axis] % 2:
             return x
         first, second = self.name("t"), self.name("t")
-        self.nodes.append(helper.make_node("Split", [x], [first, second], axis=axis))
+        parts = {"num_outputs": 2} if self.opset >= 18 else {}
+        self.nodes.append(helper.make_node("Split", [x], [first, second], axis=axis, **parts))
         half = (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
         self.shapes[first] = self.shapes[second] = half
         if self.choose.random() < 0.6:
@@ -414,7 +447,11 @@ class Layers:
             return self.linear(x)
         kind, gates = self.choose.choice((("LSTM", 4), ("GRU", 3), ("RNN", 1)))
         hidden = self.extent()
-        inputs = [x, self.floats(1, gates * hidden, shape[2]), self.floats(1, gates * hidden, hidden)]
+        inputs = [
+            x,
+            self.floats(1, gates * hidden, shape[2]),
+            self.floats(1, gates * hidden, hidden),
+        ]
         if self.choose.random() < 0.5:
             inputs.append(self.floats(1, 2 * gates * hidden))
         return self.op(kind, inputs, (shape[0], 1, shape[1], hidden), hidden_size=hidden)
@@ -441,7 +478,11 @@ def network(choose: random.Random, *, opset: int = 17, dtype: int = TensorProto.
     """Build a random network: input, linear, layout, BatchNorm or affine, layout, linear."""
     layers = Layers(choose, dtype=dtype, opset=opset)
     rank = choose.choice((2, 3, 4, 4, 4, 5))
-    shape = (choose.choice((1, 2, 2)), layers.extent(), *(choose.choice(SPATIAL) for _ in range(rank - 2)))
+    shape = (
+        choose.choice((1, 2, 2)),
+        layers.extent(),
+        *(choose.choice(SPATIAL) for _ in range(rank - 2)),
+    )
     x = layers.input(shape, symbolic=choose.random() < 0.3)
     if choose.random() < 0.75:
         x = layers.any_linear(x)

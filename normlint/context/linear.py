@@ -33,10 +33,9 @@ INTEGER_LINEAR = frozenset(
 _RECTIFIERS = frozenset(("Relu", "LeakyRelu", "PRelu", "ThresholdedRelu", "Elu", "Selu", "Celu"))
 _SQUASHERS = frozenset(("Sigmoid", "HardSigmoid", "Tanh", "Softplus", "Softsign", "Clip", "Erf"))
 _GATED = frozenset(("HardSwish", "Mish", "Gelu", "FastGelu", "QuickGelu", "Swish", "BiasGelu"))
-_SOFT = frozenset(("Softmax", "LogSoftmax", "Hardmax", "Exp", "Log", "Sqrt", "Abs", "Sign"))
-ACTIVATIONS = _RECTIFIERS | _SQUASHERS | _GATED | _SOFT | {"Sin", "Cos", "Shrink"}
-SHAPE_READERS = frozenset(("Shape", "Size"))
-"""Operators that read extents only, whatever the values are."""
+_SOFT = frozenset(("Softmax", "LogSoftmax", "Hardmax", "Shrink"))
+ACTIVATIONS = _RECTIFIERS | _SQUASHERS | _GATED | _SOFT
+_SHAPE_READERS = frozenset(("Shape", "Size"))
 QUANTIZERS = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"))
 _ARITHMETIC = frozenset(("Mul", "Add", "Sub", "Div", "BatchNormalization"))
 _NEAR = 8
@@ -143,6 +142,15 @@ def _across(way: Way) -> list[Passage] | None:
     if not any(t is way.near for t in (node.outputs if way.up else data)):
         return None
     return handler(way)
+
+
+def shape_readers(tensor: Tensor) -> list[Node]:
+    """Give the nodes of the same graph that read the extents of a tensor only."""
+    return [
+        node
+        for node in dict.fromkeys(tensor.consumers)
+        if node.op in _SHAPE_READERS and node.is_standard and node.graph is tensor.graph
+    ]
 
 
 def obstacle(node: Node, *, up: bool) -> NotFixed:

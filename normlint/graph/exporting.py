@@ -131,9 +131,9 @@ class _Exporter:
         used_before, used = _used(before), _used(proto)
         gone = used_before - used
         _keep(proto.initializer, lambda tensor: tensor.name not in gone)
-        if self.original.ir_version < 4:
-            dropped = {t.name for t in before.initializer} - {t.name for t in proto.initializer}
-            _keep(proto.input, lambda value: value.name not in dropped)
+        # An input whose initial value is gone would have to be given from now on.
+        dropped = {t.name for t in before.initializer} - {t.name for t in proto.initializer}
+        _keep(proto.input, lambda value: value.name not in dropped)
         vanished = (used_before | _made(before)) - used - _made(proto)
         _keep(proto.value_info, lambda value: value.name not in vanished)
         _keep(proto.quantization_annotation, lambda note: note.tensor_name not in vanished)

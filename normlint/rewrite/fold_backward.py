@@ -11,10 +11,10 @@ from onnx import TensorProto
 
 from normlint.context.linear import (
     LINEAR,
-    SHAPE_READERS,
     Blocked,
     linear_beyond,
     obstacle,
+    shape_readers,
     upstream,
 )
 from normlint.context.passages import PASSAGES
@@ -115,7 +115,7 @@ class Backward:
 
     def _tap(self, tensor: Tensor, wraps: list[Wrap], depth: int) -> None:
         """Let those who read the extents of a tensor read those of what takes its place."""
-        for reader in _shape_readers(tensor):
+        for reader in shape_readers(tensor):
             self.nodes.append(reader)
             outermost = not depth and all(isinstance(wrap, _Tap) for wrap in wraps)
             wraps.append(_Tap(reader, self.edits, self.anchor.y if outermost else None))
@@ -123,7 +123,7 @@ class Backward:
     def _hindrance(self, tensor: Tensor) -> NotFixed | None:
         if tensor.is_output:
             return NotFixed(Reason.GRAPH_OUTPUT, tensor, f"{tensor.name} is an output of the graph")
-        readers = set(tensor.consumers).difference(_shape_readers(tensor))
+        readers = set(tensor.consumers).difference(shape_readers(tensor))
         if len(readers) == 1:
             return None
         other = next((node for node in tensor.consumers if node in readers - set(self.nodes)), None)
@@ -266,15 +266,6 @@ class _Tap:
         recipe = NewNode(reader.op, (source,), reader.attrs, reader)
         self.edits.append(Replace((reader.y,), recipe))
         return inner
-
-
-def _shape_readers(tensor: Tensor) -> list[Node]:
-    """Give the nodes of the same graph that read the extents of a tensor only."""
-    return [
-        node
-        for node in dict.fromkeys(tensor.consumers)
-        if node.op in SHAPE_READERS and node.is_standard and node.graph is tensor.graph
-    ]
 
 
 def _wrapped(operand: Operand, wraps: list[Wrap]) -> Operand:

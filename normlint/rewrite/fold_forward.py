@@ -8,11 +8,11 @@ import numpy as np
 
 from normlint.context.linear import (
     LINEAR,
-    SHAPE_READERS,
     Blocked,
     downstream,
     linear_beyond,
     obstacle,
+    shape_readers,
 )
 from normlint.context.passages import PASSAGES
 from normlint.rewrite.fold_inputs import Use, scale_inputs
@@ -60,7 +60,9 @@ class Forward:
         self, tensor: Tensor, source: Tensor, axis: int, affine: Affine
     ) -> list[tuple[Tensor, int, Affine]]:
         """Let every reader take it up; give the tensors behind those that let it pass."""
-        readers = [n for n in dict.fromkeys(tensor.consumers) if n.op not in SHAPE_READERS]
+        aside = shape_readers(tensor)
+        self.nodes.extend(aside)
+        readers = [node for node in dict.fromkeys(tensor.consumers) if node not in aside]
         if not readers:
             raise Blocked(Reason.NO_LINEAR_NEIGHBOUR, tensor, f"no node reads {tensor.name}")
         if tensor.is_output:

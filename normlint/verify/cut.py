@@ -237,12 +237,14 @@ def _model(
     nodes = _live(nodes, {tensor.name for tensor in region.outputs})
     used = {name for node in nodes for name in _names_read(node)}
     inputs = [
-        helper.make_tensor_value_info(t.name, t.dtype, None)
+        helper.make_tensor_value_info(t.name, t.dtype or TensorProto.FLOAT, None)
         for t in region.inputs
         if t.name in used
     ]
     outputs = [
-        helper.make_tensor_value_info(t.name, t.dtype or TensorProto.UNDEFINED, None)
+        helper.make_tensor_value_info(t.name, t.dtype, None)
+        if t.dtype
+        else onnx.ValueInfoProto(name=t.name)
         for t in region.outputs
     ]
     domains = {node.domain for node in nodes if node.domain not in {"", "ai.onnx"}}
