@@ -11,7 +11,7 @@ from normlint.context.steps import Role
 from normlint.normalization import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from normlint.context.attention import Attention
     from normlint.context.steps import Step, Value
@@ -55,17 +55,17 @@ class Branch:
 
 
 def follow(
-    root: Value,
+    roots: Iterable[Value],
     steps: Sequence[Step],
     ends: Sequence[Value],
     attentions: dict[Step, Attention],
 ) -> Branch | None:
-    """Follow a root through the steps of a branch to its ends.
+    """Follow a root, or the values that it is passed on as, through a branch to its ends.
 
     `steps` are in order, and may hold some that do not depend on the root. None where nothing
     learned lies on the way, or no end depends on the root.
     """
-    states = {root: _State.RAW}
+    states = dict.fromkeys(roots, _State.RAW)
     taken: list[Step] = []
     entries: list[Normalization] = []
     norms: list[Normalization] = []

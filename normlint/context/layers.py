@@ -41,20 +41,26 @@ def layers(adds: Sequence[Residual]) -> tuple[int, ...]:
 
 
 def _starts(adds: Sequence[Residual]) -> list[int]:
-    """Give the first attention of each layer, by its index."""
+    """Give the first attention of each layer, by its index.
+
+    Where a layer has more than attention, attentions side by side in it (over time, then over
+    space) are one layer's.
+    """
+    pure = all(add.branch.attention is not None and add.branch.sides == 1 for add in adds)
     starts: list[int] = []
     seen: set[bool] = set()
     closed = False
     for index, add in enumerate(adds):
-        crosses = add.branch.crosses
-        if add.branch.attention is None:
+        branch = add.branch
+        if branch.attention is None:
             closed = bool(starts)
-        elif not starts or ((closed or crosses in seen) and add.parallel is None):
+            continue
+        again = closed or (pure and branch.crosses in seen)
+        if not starts or (again and add.parallel is None):
             starts.append(index)
-            seen = {crosses}
-            closed = False
-        else:
-            seen.add(crosses)
+            seen, closed = set(), False
+        seen.add(branch.crosses)
+        closed |= branch.sides > 1
     return starts
 
 

@@ -86,6 +86,7 @@ class Residuals:
             or self._parallel(step, operands)
             or self._projected(step, operands)
             or self._older(step, operands)
+            or self._joined(step, operands)
         )
 
     def _plain(self, step: Step, operands: list[Value]) -> Residual | None:
@@ -138,6 +139,21 @@ class Residuals:
                 return found
         return None
 
+    def _joined(self, step: Step, operands: list[Value]) -> Residual | None:
+        """Read [c, t] + f([c', t]): tokens that were put aside are joined to the others again."""
+        for skip in operands:
+            join = skip.origin.maker
+            if join is None or join.op != "Concat":
+                continue
+            parts = [value for source in join.sources for value in _chain(source)]
+            others = [value for value in operands if value is not skip]
+            found = self._with(step, parts, others)
+            if found is not None:
+                chain = _chain(skip)
+                found.root, found.skip = chain[-1], tuple(chain)
+                return found
+        return None
+
     def _roots_before(self, value: Value) -> Iterator[Value]:
         for _ in range(_ADDITIONS_BEFORE):
             maker = value.origin.maker
@@ -152,17 +168,16 @@ class Residuals:
 
     def _with(self, step: Step, chain: list[Value], others: list[Value]) -> Residual | None:
         places = {value: index for index, value in reversed(list(enumerate(chain)))}
-        maker = chain[-1].maker
-        floor = -1 if maker is None else maker.position
+        floor = min(_position(value) for value in chain)
         steps, hits = self._walk(others, places, floor)
         if not hits:
             return None
         nearest = min(hits)
-        root = chain[nearest]
-        branch = follow(root, steps, others, self.attentions)
+        roots = [chain[hit] for hit in hits]
+        branch = follow(roots, steps, others, self.attentions)
         if branch is None:
             return None
-        return Residual(step, root, tuple(chain[: nearest + 1]), branch)
+        return Residual(step, chain[nearest], tuple(chain[: nearest + 1]), branch)
 
     def _walk(
         self, ends: Iterable[Value], places: dict[Value, int], floor: int
@@ -198,6 +213,10 @@ class Residuals:
             (), entries, attention=attention, crosses=True, reads_norms_only=bool(entries)
         )
         return Residual(step, root, (root,), branch)
+
+
+def _position(value: Value) -> int:
+    return -1 if value.maker is None else value.maker.position
 
 
 def _chain(value: Value) -> list[Value]:

@@ -55,6 +55,39 @@ def test_a_conformer_layer_begins_half_a_step_before_its_attention() -> None:
     assert context.streams[0].layer_of == (0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2)
 
 
+def test_attentions_over_time_and_then_over_space_are_one_layer() -> None:
+    stack = Stack()
+    x = "x"
+    for _ in range(3):
+        x = stack.layer(x, "pre", stack.attention, stack.attention, stack.feed_forward)
+    assert context_of(stack.model(x)).streams[0].depth == 3
+
+    stack = Stack()
+    x = "x"
+    for _ in range(3):
+        x = stack.layer(x, "pre", stack.attention)
+    assert context_of(stack.model(x)).streams[0].depth == 3
+
+
+def test_tokens_that_were_put_aside_are_joined_again() -> None:
+    stack = Stack()
+
+    def part(x: str, start: int, end: int) -> str:
+        return stack.add("Slice", x, stack.axes(start), stack.axes(end), stack.axes(1))
+
+    x = "x"
+    for _ in range(2):
+        first, rest = part(x, 0, 1), part(x, 1, 9)
+        rest = stack.layer(rest, "pre", stack.attention)
+        mixed = stack.attention(stack.norm(stack.add("Concat", first, rest, axis=1)))
+        x = stack.add("Add", stack.add("Concat", first, rest, axis=1), mixed)
+        x = stack.layer(x, "pre", stack.feed_forward)
+    context = context_of(stack.model(stack.norm(x), inputs={"x": (1, 9, WIDTH)}))
+
+    assert words(context) == ["pre"] * 6 + ["final"]
+    assert (context.streams[0].depth, context.streams[0].blocks) == (2, 6)
+
+
 def test_without_attention_each_addition_is_a_layer_and_turns_are_one() -> None:
     stack = Stack()
     x = "x"
