@@ -443,11 +443,21 @@ def rules(
     output_format: Annotated[
         RulesFormat, typer.Option("--format", "--output-format", help="Format.")
     ] = RulesFormat.TEXT,
+    new: Annotated[
+        str | None,
+        typer.Option("--new", metavar="NAME", help="Write a first rule and its test here instead."),
+    ] = None,
     verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
 ) -> None:
     """List the rules."""
 
     def job() -> int:
+        if new is not None:
+            from normlint.scaffold import new_rule
+
+            rule, test = new_rule(new, Path())
+            stream.emit(f"wrote {rule} and {test}\n")
+            return 0
         from normlint.plugins import load_cards
         from normlint.report.rules import table
 

@@ -70,6 +70,7 @@ CHOICES = {
     "intent": ("infer", "train"),
     "targets": ("onnx", "onnxruntime", "tensorrt", "openvino", "qnn", "tflite", "coreml"),
     "rms_norm_policy": ("profitable", "always"),
+    "quantized_repair": ("residual", "norm"),
 }
 _INTERNAL = {"settings", "root", "file", "unsafe_fixes"}
 

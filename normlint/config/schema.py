@@ -61,7 +61,7 @@ def descriptions(cls: type) -> dict[str, str]:
             and isinstance(after, ast.Expr)
             and isinstance(after.value, ast.Constant)
         ):
-            found[before.target.id] = inspect.cleandoc(str(after.value.value))
+            found[before.target.id] = " ".join(str(after.value.value).split())
     return found
 
 
