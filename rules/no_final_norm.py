@@ -120,4 +120,4 @@ def _is_pre_norm(stream: Stream) -> bool:
     if stream.blocks < 2 or stream.placement not in {Place.PRE, Place.PARALLEL}:
         return False
     entries = [n for n, word in stream.placed if word in {Place.PRE, Place.PARALLEL}]
-    return all(norm.kind in {Kind.LAYER, Kind.RMS} for norm in entries)
+    return bool(entries) and all(norm.kind in {Kind.LAYER, Kind.RMS} for norm in entries)
