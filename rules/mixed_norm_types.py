@@ -49,6 +49,8 @@ class MixedNormTypes(Rule):
 
     Converters to half precision that cast some tensors and not others leave such files, and so do
     fusions that drop a Cast. Runtimes refuse to load them, though onnx.checker may pass them.
+    Leading axes (reported as a warning) are outside of the operator's definition: onnxruntime 1.32
+    broadcasts them where the input has as many axes, and fails where it has fewer.
 
     ## Example
 
@@ -107,14 +109,18 @@ class MixedNormTypes(Rule):
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Report each operator with parameters of another type, or with leading axes."""
         for norm in context.norms:
-            if norm.op_type not in _MAKERS:
+            make = _MAKERS.get(norm.op_type or "")
+            if make is None:
                 continue
-            fault = _types(context, norm) or _leading_axes(norm)
-            if fault:
-                outcome = _MAKERS[norm.op_type](context, norm)
-                if isinstance(outcome, Rewrite):
-                    outcome = replace(outcome, invalid_before=True, opset=0)
-                yield diagnose(norm, f"{norm.op_type} {fault}: runtimes refuse it", outcome)
+            types, shape = _types(context, norm), _leading_ones(norm)
+            if not types and not shape:
+                continue
+            outcome = make(context, norm)
+            if isinstance(outcome, Rewrite):
+                outcome = replace(outcome, invalid_before=bool(types), opset=0)
+            severity = self.severity if types else Severity.WARNING
+            message = f"{norm.op_type} {types or shape}"
+            yield diagnose(norm, message, outcome, severity=severity)
 
 
 def _parameters(norm: Normalization) -> list[Tensor]:
@@ -130,14 +136,22 @@ def _types(context: Context, norm: Normalization) -> str:
     if not other or norm.x.dtype not in FLOATS:
         return ""
     names = " and ".join(sorted(type_name(dtype) for dtype in other))
-    return f"has an input of {type_name(norm.x.dtype)} and parameters of {names}"
+    return (
+        f"has an input of {type_name(norm.x.dtype)} and parameters of {names}: "
+        "runtimes do not load it"
+    )
 
 
-def _leading_axes(norm: Normalization) -> str:
-    """Say which parameter has more axes than are normalised; empty where none has."""
+def _leading_ones(norm: Normalization) -> str:
+    """Say which parameter has axes of extent 1 before those that are normalised."""
     if norm.op_type not in _OF_LAST_AXES or norm.axes is None:
         return ""
+    width = len(norm.axes)
     for tensor in _parameters(norm):
-        if tensor.rank is not None and tensor.rank > len(norm.axes):
-            return f"has a parameter of shape {list(tensor.shape or ())} for {len(norm.axes)} axes"
+        shape = tensor.shape or ()
+        if len(shape) > width and all(extent == 1 for extent in shape[:-width]):
+            return (
+                f"has a parameter of shape {list(shape)}, and is defined for {list(shape[-width:])}: "
+                "not every runtime broadcasts it"
+            )
     return ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
+from normlint.graph import FLOATS
 from normlint.rewrite.norm_ops import (
     OPSETS,
     Impossible,
@@ -54,6 +55,8 @@ class _Standard:
         norm, node = self.norm, self.norm.anchor
         if node.op not in _MEAN_SQUARE | _OF_A_SUM or not norm.is_op:
             raise refuse(Reason.TARGET, node, f"{node.op} is not known in other operators")
+        if norm.dtype not in FLOATS:
+            raise refuse(Reason.TYPE_MISMATCH, norm.x, f"the type of {norm.x.name} is not known")
         self.demand_one_output()
         for parameter in (norm.scale, norm.bias):
             demand_along(norm, parameter, range(-trailing(norm), 0))
