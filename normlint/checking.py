@@ -164,7 +164,10 @@ def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list
             "inputs": wishes.inputs,
             "inventory": wishes.inventory,
         }
-        job = plan(target, _config_of(target, resolver), rules, options)
+        config = _config_of(target, resolver)
+        if config.settings.data is not None and not config.settings.data.is_file():
+            raise UsageError(f"data {config.settings.data} does not exist")
+        job = plan(target, config, rules, options)
         if target.path is None:
             job = replace(job, data=sys.stdin.buffer.read())
         jobs.append(job)
@@ -173,6 +176,8 @@ def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list
 
 def _destinations(targets: Sequence[Target], wishes: Wishes) -> list[Path | None]:
     """Say where each repaired model goes; None for where it came from."""
+    if wishes.inputs is not None and not wishes.inputs.is_file():
+        raise UsageError(f"--inputs {wishes.inputs} does not exist")
     if (wishes.output or wishes.output_dir) and not wishes.apply:
         raise UsageError("--output and --output-dir say where --apply writes; add --apply")
     if wishes.output is not None and wishes.output_dir is not None:

@@ -133,6 +133,8 @@ def test_output_and_output_dir(folder: Path) -> None:
         ["in", "--output-format", "json", "--output-format", "full"],
         ["in", "--output-format", "xml"],
         ["in", "--jobs", "many"],
+        ["in", "--inputs", "none.npz"],
+        ["in", "--data", "none.npz"],
         ["in", "--targets", "tensorr"],
     ],
 )
