@@ -15,11 +15,11 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def attach(monkeypatch: pytest.MonkeyPatch, patience: float = 0.02) -> Terminal:
+    """Make standard error a terminal; in the test itself, for pytest sets it before each phase."""
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(progress, "_PATIENCE", 0.02)
+    monkeypatch.setattr(progress, "_PATIENCE", patience)
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     return stream
@@ -36,15 +36,16 @@ def plain(stream: io.StringIO) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
 
 
-def test_a_long_run_shows_how_far_it_is(terminal: Terminal) -> None:
+def test_a_long_run_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = attach(monkeypatch)
     with Progress(3) as shown:
         assert wait_for(terminal, "0 of 3 checked")
         shown.done()
         assert wait_for(terminal, "1 of 3 checked")
 
 
-def test_a_short_run_shows_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE", 60)
+def test_a_short_run_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = attach(monkeypatch, patience=60)
     with Progress(1) as shown:
         shown.done()
 
@@ -52,15 +53,12 @@ def test_a_short_run_shows_nothing(terminal: Terminal, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("how", ["unwanted", "ci", "pipe"])
-def test_nothing_where_nobody_looks(
-    how: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_where_nobody_looks(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = attach(monkeypatch)
     if how == "ci":
         monkeypatch.setenv("CI", "true")
     if how == "pipe":
-        terminal = Terminal()
         monkeypatch.setattr(terminal, "isatty", lambda: False)
-        monkeypatch.setattr("sys.stderr", terminal)
     with Progress(1, wanted=how != "unwanted"):
         time.sleep(0.1)
 
