@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 import venv
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -120,6 +121,16 @@ def test_the_command_line_says_which_pack_is_broken(
 
     assert outcome.code == 2
     assert "rule pack 'x' of y 1.0" in outcome.err
+
+
+def test_every_package_is_shipped() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    found = {
+        ".".join(file.parent.relative_to(ROOT).parts)
+        for file in (ROOT / "normlint").rglob("__init__.py")
+    }
+
+    assert set(project["tool"]["setuptools"]["packages"]) == {*found, "normlint_rules"}
 
 
 @pytest.mark.slow
