@@ -15,7 +15,7 @@ from normlint.recognise.reading import is_overridable
 if TYPE_CHECKING:
     from normlint.algebra import Polynomial
     from normlint.context.constants import Constants
-    from normlint.graph import Shape
+    from normlint.recognise.extents import Extent
     from normlint.recognise.reading import Reading
 
     Array = np.ndarray[Any, Any]
@@ -92,7 +92,7 @@ def _alone(polynomial: Polynomial, leaves: dict[int, Leaf]) -> Leaf | None:
     return leaf
 
 
-def _extent(shape: Shape, axis: int, leaves: dict[int, Leaf]) -> int | str | None:
+def _extent(shape: tuple[Extent, ...], axis: int, leaves: dict[int, Leaf]) -> Extent:
     """Give the extent of a parameter along an axis of x, whose own may be symbolic."""
     if isinstance(shape[axis], int):
         return shape[axis]
@@ -113,7 +113,7 @@ class _Values:
     polynomial: Polynomial
     leaves: dict[int, Leaf]
     aligned: tuple[int, ...] | None
-    shape: Shape
+    shape: tuple[Extent, ...]
 
     def __call__(self) -> Array:
         arrays = {number: self._array(leaf) for number, leaf in self.leaves.items()}

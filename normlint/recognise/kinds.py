@@ -10,13 +10,13 @@ from normlint.normalization import Kind
 
 if TYPE_CHECKING:
     from normlint.algebra import Algebra, Axes
-    from normlint.graph import Shape
+    from normlint.recognise.extents import Extent
     from normlint.recognise.likeness import Like
 
 _CLOSE = 1e-5
 
 
-def kind_of(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> Kind | None:
+def kind_of(like: Like, axes: Axes, shape: tuple[Extent, ...], algebra: Algebra) -> Kind | None:
     """Give the kind of a normalisation over some axes of x.
 
     None where scale and bias run along axes on which no normalisation of that kind has them: the
@@ -59,7 +59,7 @@ def _is_grouped(varying: Axes, rest: Axes) -> bool:
     return len(rest) == 2 and 0 in rest and varying <= {group, group + 1}
 
 
-def _uncentred(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> Kind | None:
+def _uncentred(like: Like, axes: Axes, shape: tuple[Extent, ...], algebra: Algebra) -> Kind | None:
     rank = len(shape)
     if not _fits(like, axes, rank):
         return None
@@ -84,7 +84,7 @@ def _is_spatial(axes: Axes, rank: int) -> bool:
     return rank >= 4 and axes in {frozenset(range(2, rank)), frozenset(range(1, rank - 1))}
 
 
-def _is_unit(like: Like, axes: Axes, shape: Shape, algebra: Algebra) -> bool:
+def _is_unit(like: Like, axes: Axes, shape: tuple[Extent, ...], algebra: Algebra) -> bool:
     """Whether the result has length 1: the sum of squares is divided by, not their mean."""
     if like.varying or like.bias or len(like.scale) != 1:
         return False

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from normlint.algebra import Dims
-    from normlint.graph import Shape
+    from normlint.recognise.extents import Extent
 
 FREE: tuple[int, ...] = ()
 """An axis of extent 1."""
@@ -31,14 +31,14 @@ class Clash(Exception):  # noqa: N818 - it says what is wrong with the shapes
 class Layout:
     """The axes of one tensor x."""
 
-    def __init__(self, shape: Shape, kept: frozenset[int] = frozenset()) -> None:
+    def __init__(self, shape: tuple[Extent, ...], kept: frozenset[int] = frozenset()) -> None:
         self.shape = shape
         self.dims: Dims = tuple(
             FREE if extent == 1 and axis not in kept else (axis,)
             for axis, extent in enumerate(shape)
         )
 
-    def extent(self, entry: tuple[int, ...]) -> int | str | None:
+    def extent(self, entry: tuple[int, ...]) -> Extent:
         """Give the extent of an axis of a value."""
         if len(entry) == 1:
             return self.shape[entry[0]]
@@ -63,7 +63,7 @@ class Layout:
             raise Clash("keepdims")
         return tuple(result)
 
-    def place(self, shape: Shape, dims: Dims) -> Dims:
+    def place(self, shape: tuple[Extent, ...], dims: Dims) -> Dims:
         """Give the layout of a tensor that x has no part in, beside a value. Raises Clash."""
         width = max(len(shape), len(dims))
         padded = (FREE,) * (width - len(dims)) + dims
@@ -81,7 +81,7 @@ class Layout:
         return tuple(result)
 
     def _missing(
-        self, position: int, width: int, extent: int | str | None, taken: set[int]
+        self, position: int, width: int, extent: Extent, taken: set[int]
     ) -> tuple[int, ...]:
         """Give the axis of x that an axis runs along which the value does not have (any more).
 
@@ -98,7 +98,7 @@ class Layout:
         ]
         return (fitting[0],) if len(fitting) == 1 else FREE
 
-    def reshaped(self, dims: Dims, target: Sequence[int | str | None]) -> Dims | None:
+    def reshaped(self, dims: Dims, target: Sequence[Extent]) -> Dims | None:
         """Give the layout after a Reshape to these extents, of which one may be unknown."""
         atoms = [axis for entry in dims for axis in entry]
         result: list[tuple[int, ...]] = [FREE] * len(target)
@@ -128,11 +128,11 @@ class Layout:
             return None
         return tuple(result)
 
-    def _used(self, atoms: list[int], start: int, extent: int | str | None) -> int | None:
+    def _used(self, atoms: list[int], start: int, extent: Extent) -> int | None:
         """Give how many axes in a row make up an extent, None where that is not known."""
         if extent == 1:
             return 0
-        if isinstance(extent, str):
+        if extent is not None and not isinstance(extent, int):
             return 1 if start < len(atoms) and self.shape[atoms[start]] == extent else None
         total = 1
         for used, axis in enumerate(atoms[start:], 1):
@@ -163,7 +163,7 @@ class Layout:
         return tuple(order) if sorted(order) == list(range(len(dims))) else None
 
 
-def _may_equal(left: int | str | None, right: int | str | None) -> bool:
+def _may_equal(left: Extent, right: Extent) -> bool:
     """Whether two extents are equal as far as the file says; a named one may have any value."""
     if isinstance(left, int) and isinstance(right, int):
         return left == right

@@ -62,9 +62,18 @@ def near_norm(reading: Reading, nodes_to: Callable[[Tensor], list[Node]]) -> Nea
     return None
 
 
-def differences(reading: Reading) -> Iterator[Tensor]:
-    """Give the multiples of x - mean(x)."""
+class Difference(NamedTuple):
+    """A multiple of x - mean(x)."""
+
+    x: Tensor
+    axes: tuple[int, ...]
+    """Over which the mean is taken, negative."""
+
+
+def differences(reading: Reading) -> Iterator[tuple[Tensor, Difference]]:
+    """Give the values that are a multiple of x - mean(x)."""
     generators = reading.algebra.generators
+    rank = len(reading.layout.shape)
     for tensor, value in reading.values.items():
         factor = value.polynomial.get(((X, 1),))
         if factor is None or len(value.polynomial) != 2:
@@ -74,7 +83,9 @@ def differences(reading: Reading) -> Iterator[Tensor]:
         if len(mean) == 1 and mean[0][1] == 1 and opposite:
             generator = generators[mean[0][0]]
             if isinstance(generator, Statistic) and generator.power == 1:
-                yield tensor
+                axes = reading.raw_axes.get(generator.axes, generator.axes)
+                negative = tuple(sorted(axis - rank for axis in axes))
+                yield tensor, Difference(reading.x, negative)
 
 
 def unequal_axes(norm: Normalization, x: Tensor) -> NearNorm:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from normlint.algebra import HALF, ONE
 from normlint.graph import FLOATS
-from normlint.recognise.layout import FREE, Clash
-from normlint.recognise.reading import Value, is_overridable
+from normlint.recognise.layout import Clash
+from normlint.recognise.reading import Value, is_overridable, made
+from normlint.recognise.reductions import over, pooled, reduced
+from normlint.recognise.relayout import expand, flatten, reshape, squeeze, transpose, unsqueeze
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from normlint.algebra import Dims, Polynomial
-    from normlint.context.constants import Constants
     from normlint.graph import Node, Tensor
     from normlint.recognise.reading import Reading
 
@@ -97,16 +98,12 @@ def _placed(
     return reading.dynamic(tensor, beside) if dynamic or is_overridable(tensor) else None
 
 
-def _made(polynomial: Polynomial | None, dims: Dims, flaw: str | None, depth: int) -> Value | None:
-    return None if polynomial is None else Value(polynomial, dims, flaw, depth)
-
-
 def _sum(sign: float, reading: Reading, node: Node) -> Value | None:
     pair = _pair(reading, node, dynamic=False)
     if pair is None:
         return None
     left, right, dims, flaw, depth = pair
-    return _made(reading.algebra.add(left, right, sign), dims, flaw, depth)
+    return made(reading.algebra.add(left, right, sign), dims, flaw, depth)
 
 
 def _product(reading: Reading, node: Node) -> Value | None:
@@ -114,7 +111,7 @@ def _product(reading: Reading, node: Node) -> Value | None:
     if pair is None:
         return None
     left, right, dims, flaw, depth = pair
-    return _made(reading.algebra.multiply(left, right), dims, flaw, depth)
+    return made(reading.algebra.multiply(left, right), dims, flaw, depth)
 
 
 def _quotient(reading: Reading, node: Node) -> Value | None:
@@ -130,7 +127,7 @@ def _quotient(reading: Reading, node: Node) -> Value | None:
     inverse = reading.algebra.power(right, -1)
     if inverse is None:
         return None
-    return _made(reading.algebra.multiply(left, inverse), dims, flaw, depth)
+    return made(reading.algebra.multiply(left, inverse), dims, flaw, depth)
 
 
 def _variadic_sum(reading: Reading, node: Node) -> Value | None:
@@ -154,7 +151,7 @@ def _variadic_sum(reading: Reading, node: Node) -> Value | None:
             term, layout = placed
         dims = reading.layout.broadcast(dims, layout)
         polynomial = None if polynomial is None else reading.algebra.add(polynomial, term)
-    return _made(polynomial, dims, flaw, max(value.depth for value in known) + 1)
+    return made(polynomial, dims, flaw, max(value.depth for value in known) + 1)
 
 
 def _negative(reading: Reading, node: Node) -> Value | None:
@@ -166,7 +163,7 @@ def _negative(reading: Reading, node: Node) -> Value | None:
 def _raised(exponent: float, reading: Reading, node: Node) -> Value | None:
     value = reading.values[node.inputs[0]]
     polynomial = reading.algebra.power(value.polynomial, exponent)
-    return _made(polynomial, value.dims, value.flaw, value.depth + 1)
+    return made(polynomial, value.dims, value.flaw, value.depth + 1)
 
 
 def _power(reading: Reading, node: Node) -> Value | None:
@@ -181,7 +178,7 @@ def _power(reading: Reading, node: Node) -> Value | None:
     dims = value.dims
     if shape is not None and any(extent != 1 for extent in shape):
         dims = reading.layout.broadcast(dims, reading.layout.place(shape, dims))
-    return _made(reading.algebra.power(value.polynomial, exponent), dims, flaw, value.depth + 1)
+    return made(reading.algebra.power(value.polynomial, exponent), dims, flaw, value.depth + 1)
 
 
 def _absolute(reading: Reading, node: Node) -> Value | None:
@@ -193,7 +190,7 @@ def _clip(reading: Reading, node: Node, bound: float) -> Value | None:
     if value is None:
         return None
     polynomial = reading.algebra.clipped(value.polynomial, bound)
-    return _made(polynomial, value.dims, value.flaw, value.depth + 1)
+    return made(polynomial, value.dims, value.flaw, value.depth + 1)
 
 
 def _clip_both(reading: Reading, node: Node) -> Value | None:
@@ -236,7 +233,7 @@ def _maximum(reading: Reading, node: Node) -> Value | None:
         bound = number if bound is None else max(bound, number)
     polynomial = value.polynomial
     clipped = polynomial if bound is None else reading.algebra.clipped(polynomial, bound)
-    return _made(clipped, dims, value.flaw, value.depth + 1)
+    return made(clipped, dims, value.flaw, value.depth + 1)
 
 
 def _where(reading: Reading, node: Node) -> Value | None:
@@ -255,172 +252,6 @@ def _where(reading: Reading, node: Node) -> Value | None:
     return Value(value.polynomial, dims, value.flaw, value.depth + 1)
 
 
-def axes_of(
-    node: Node, rank: int, constants: Constants, *, is_open: bool = False
-) -> tuple[int, ...] | None:
-    """Give the axes of a reduction, Squeeze or Unsqueeze from the front, empty where none is given.
-
-    None where they are not known, or with `is_open` counted from the front of an unknown rank.
-    """
-    axes = node.attrs.get("axes")
-    if axes is None and node.input(1) is not None:
-        axes = constants.integers(node.inputs[1])
-        if axes is None:
-            return None
-    if axes is None:
-        return ()
-    if any(not -rank <= axis < rank or (axis >= 0 and is_open) for axis in axes):
-        return None
-    return tuple(sorted({axis % rank for axis in axes}))
-
-
-def _axes(reading: Reading, node: Node, rank: int) -> tuple[int, ...] | None:
-    return axes_of(node, rank, reading.constants, is_open=reading.is_open)
-
-
-def _reduced(
-    reading: Reading, node: Node, *, power: float = 1, total: bool, root: bool = False
-) -> Value | None:
-    value = reading.values.get(node.inputs[0])
-    if value is None:
-        return None
-    rank = len(value.dims)
-    axes = _axes(reading, node, rank)
-    if axes is None or (
-        not axes and (reading.is_open or node.attrs.get("noop_with_empty_axes", 0))
-    ):
-        return None
-    axes = axes or tuple(range(rank))
-    kept = bool(node.attrs.get("keepdims", 1))
-    return _over(reading, value, axes, kept=kept, power=power, total=total, root=root)
-
-
-def _over(
-    reading: Reading,
-    value: Value,
-    axes: tuple[int, ...],
-    *,
-    kept: bool = True,
-    power: float = 1,
-    total: bool = False,
-    root: bool = False,
-) -> Value | None:
-    algebra = reading.algebra
-    over = frozenset(axis for position in axes for axis in value.dims[position])
-    reading.note_axes(value.dims, axes, over)
-    polynomial = algebra.power(value.polynomial, power)
-    polynomial = None if polynomial is None else algebra.mean(polynomial, over)
-    if polynomial is not None and total:
-        polynomial = algebra.multiply(polynomial, algebra.count(over))
-    if polynomial is not None and root:
-        polynomial = algebra.power(polynomial, HALF)
-    dims = tuple(
-        FREE if position in axes else entry
-        for position, entry in enumerate(value.dims)
-        if kept or position not in axes
-    )
-    return _made(polynomial, dims, value.flaw, value.depth + 1)
-
-
-def _pooled(reading: Reading, node: Node) -> Value | None:
-    value = reading.values[node.inputs[0]]
-    if len(value.dims) < 3 or reading.is_open:
-        return None
-    return _over(reading, value, tuple(range(2, len(value.dims))))
-
-
-def _reshape(reading: Reading, node: Node) -> Value | None:
-    value = reading.values.get(node.inputs[0])
-    if value is None or reading.is_open:
-        return None
-    target = _target(reading, node, value)
-    if target is None:
-        return None
-    dims = reading.layout.reshaped(value.dims, target)
-    return None if dims is None else Value(value.polynomial, dims, value.flaw, value.depth + 1)
-
-
-def _target(reading: Reading, node: Node, value: Value) -> tuple[int | str | None, ...] | None:
-    """Give the extents that a Reshape makes, as far as they are known."""
-    wished = reading.constants.integers(node.input(1))
-    shape = node.outputs[0].shape
-    if wished is None:
-        return shape
-    extents: list[int | str | None] = list(wished)
-    if not node.attrs.get("allowzero", 0):
-        for position, extent in enumerate(wished):
-            if extent == 0 and position < len(value.dims):
-                entry = value.dims[position]
-                extents[position] = reading.layout.extent(entry) if entry else 1
-    if shape is not None and len(shape) == len(extents):
-        for position, known in enumerate(shape):
-            if extents[position] in {-1, None} and known is not None:
-                extents[position] = known
-    return tuple(None if extent == -1 else extent for extent in extents)
-
-
-def _flatten(reading: Reading, node: Node) -> Value | None:
-    value = reading.values[node.inputs[0]]
-    if reading.is_open:
-        return None
-    axis = node.attrs.get("axis", 1)
-    axis = axis + len(value.dims) if axis < 0 else axis
-    dims = tuple(
-        tuple(axis for entry in part for axis in entry)
-        for part in (value.dims[:axis], value.dims[axis:])
-    )
-    return Value(value.polynomial, dims, value.flaw, value.depth + 1)
-
-
-def _squeeze(reading: Reading, node: Node) -> Value | None:
-    value = reading.values.get(node.inputs[0])
-    if value is None:
-        return None
-    axes = _axes(reading, node, len(value.dims))
-    if axes is None or (not axes and reading.is_open):
-        return None
-    axes = axes or tuple(p for p, entry in enumerate(value.dims) if entry == FREE)
-    if any(value.dims[position] for position in axes):
-        return None
-    dims = tuple(entry for position, entry in enumerate(value.dims) if position not in axes)
-    return Value(value.polynomial, dims, value.flaw, value.depth + 1)
-
-
-def _unsqueeze(reading: Reading, node: Node) -> Value | None:
-    value = reading.values.get(node.inputs[0])
-    given = node.attrs.get("axes") or reading.constants.integers(node.input(1))
-    if value is None or not given:
-        return None
-    axes = _axes(reading, node, len(value.dims) + len(given))
-    if axes is None:
-        return None
-    entries = list(value.dims)
-    for position in axes:
-        entries.insert(position, FREE)
-    return Value(value.polynomial, tuple(entries), value.flaw, value.depth + 1)
-
-
-def _transpose(reading: Reading, node: Node) -> Value | None:
-    value = reading.values[node.inputs[0]]
-    rank = len(value.dims)
-    if reading.is_open:
-        return None
-    order = node.attrs.get("perm") or tuple(reversed(range(rank)))
-    if sorted(order) != list(range(rank)):
-        return None
-    dims = tuple(value.dims[position] for position in order)
-    return Value(value.polynomial, dims, value.flaw, value.depth + 1)
-
-
-def _expand(reading: Reading, node: Node) -> Value | None:
-    value = reading.values.get(node.inputs[0])
-    shape = reading.constants.integers(node.input(1)) or node.outputs[0].shape
-    if value is None or shape is None or reading.is_open:
-        return None
-    dims = reading.layout.broadcast(value.dims, reading.layout.place(shape, value.dims))
-    return Value(value.polynomial, dims, value.flaw, value.depth + 1)
-
-
 def _root_mean_square(reading: Reading, node: Node) -> Value | None:
     """Read an RMSNormalization of a difference from the mean: half of a LayerNorm was fused."""
     value = reading.values.get(node.inputs[0])
@@ -432,7 +263,7 @@ def _root_mean_square(reading: Reading, node: Node) -> Value | None:
     if not -rank <= axis < rank or (axis >= 0 and reading.is_open):
         return None
     algebra = reading.algebra
-    square = _over(reading, value, tuple(range(axis % rank, rank)), power=2)
+    square = over(reading, value, tuple(range(axis % rank, rank)), power=2)
     if square is None:
         return None
     shifted = algebra.add(square.polynomial, {ONE: float(node.attrs.get("epsilon", 1e-5))})
@@ -445,7 +276,7 @@ def _root_mean_square(reading: Reading, node: Node) -> Value | None:
             return None
         dims = reading.layout.broadcast(dims, placed[1])
         polynomial = algebra.multiply(polynomial, placed[0])
-    return _made(polynomial, dims, value.flaw, value.depth + 1)
+    return made(polynomial, dims, value.flaw, value.depth + 1)
 
 
 READERS: dict[str, Reader] = {
@@ -457,9 +288,9 @@ READERS: dict[str, Reader] = {
     "DequantizeLinear": _dequantize,
     "Div": _quotient,
     "Dropout": _dropout,
-    "Expand": _expand,
-    "Flatten": _flatten,
-    "GlobalAveragePool": _pooled,
+    "Expand": expand,
+    "Flatten": flatten,
+    "GlobalAveragePool": pooled,
     "Identity": _same,
     "Max": _maximum,
     "Mul": _product,
@@ -468,19 +299,19 @@ READERS: dict[str, Reader] = {
     "QuantizeLinear": _same,
     "RMSNormalization": _root_mean_square,
     "Reciprocal": partial(_raised, -1),
-    "ReduceL2": partial(_reduced, power=2, total=True, root=True),
-    "ReduceMean": partial(_reduced, total=False),
-    "ReduceSum": partial(_reduced, total=True),
-    "ReduceSumSquare": partial(_reduced, power=2, total=True),
+    "ReduceL2": partial(reduced, power=2, total=True, root=True),
+    "ReduceMean": partial(reduced, total=False),
+    "ReduceSum": partial(reduced, total=True),
+    "ReduceSumSquare": partial(reduced, power=2, total=True),
     "Relu": _absolute,
-    "Reshape": _reshape,
+    "Reshape": reshape,
     "SimplifiedLayerNormalization": _root_mean_square,
     "Sqrt": partial(_raised, HALF),
-    "Squeeze": _squeeze,
+    "Squeeze": squeeze,
     "Sub": partial(_sum, -1.0),
     "Sum": _variadic_sum,
-    "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
+    "Transpose": transpose,
+    "Unsqueeze": unsqueeze,
     "Where": _where,
 }
 """Operators that the algebra reads, all of ai.onnx."""

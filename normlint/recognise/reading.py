@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from normlint.algebra import ONE, Algebra, Leaf, Root, X
 from normlint.graph import Variable
+from normlint.recognise.extents import extents_of
 from normlint.recognise.layout import Clash, Layout
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Value:
     depth: int = 0
 
 
+def made(polynomial: Polynomial | None, dims: Dims, flaw: str | None, depth: int) -> Value | None:
+    """Make a value, where there is a polynomial."""
+    return None if polynomial is None else Value(polynomial, dims, flaw, depth)
+
+
 class Scope:
     """A graph with the places of its nodes, and the numbers that were read already."""
 
@@ -58,7 +64,7 @@ class Reading:
         self.scope = scope
         self.constants = scope.constants
         self.x = x
-        shape = scope.constants.shapes.of(x)
+        shape = extents_of(x, scope.constants)
         self.is_open = shape is None
         """Whether the rank of x is not known: axes are counted from the last one only."""
         if shape is None:

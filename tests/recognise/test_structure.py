@@ -109,11 +109,9 @@ def test_an_adaptive_scale_that_comes_first_is_a_parameter_without_values() -> N
 
 
 def test_an_embedding_that_is_added_afterwards_is_no_bias() -> None:
-    body = (
-        LAYER_NORM
-        + "e = Constant <value = float[3,4] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> ()\n y = Add (n, e)"
-    )
-    assert names(one(body)) == ("x", "n")
+    numbers = ", ".join(str(number) for number in range(12))
+    table = f"e = Constant <value = float[3,4] {{{numbers}}}> ()\n"
+    assert names(one(LAYER_NORM + table + "y = Add (n, e)")) == ("x", "n")
 
 
 def test_what_runs_along_another_axis_is_no_scale() -> None:

@@ -1,41 +1,16 @@
-"""The normal form of arithmetic on one tensor x: polynomials in x, its statistics and constants.
-
-A polynomial maps monomials to coefficients; a monomial is a product of generators with rational
-exponents. The generators are x itself, means of x and of x² over some of its axes, roots and
-reciprocals of polynomials in these, and tensors that x has no part in. Every operation is an
-identity of real numbers, so a normal form computes what the graph computes:
-
-- the mean is linear, and what does not vary along the averaged axes comes out of it;
-- a power is taken apart only where no factor can be negative: the root of x² is |x|, not x.
-
-An operation gives None where its result has no such form.
-"""
+"""Arithmetic of polynomials over one tensor."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
+
+from normlint.algebra.generators import ONE, Count, Leaf, Root, Statistic, X
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from normlint.graph import Tensor
+    from normlint.algebra.generators import Axes, Generator, Monomial, Polynomial
 
-Monomial: TypeAlias = tuple[tuple[int, float], ...]
-"""Generators by number, ascending, with exponents that are not zero."""
-Polynomial: TypeAlias = dict[Monomial, float]
-Axes: TypeAlias = frozenset[int]
-"""Axes of x, counted from the front."""
-Dims: TypeAlias = tuple[tuple[int, ...], ...]
-"""The layout of a value: for each of its axes the axes of x that it runs along, often one.
-
-None where its extent is 1.
-"""
-
-ONE: Monomial = ()
-X = 0
-"""The number of the generator x."""
-HALF = 0.5
 _MOST_TERMS = 48
 _HIGHEST_POWER = 8
 _NOISE = 1e-7
@@ -43,63 +18,10 @@ _NOISE = 1e-7
 _SAME = 2e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Statistic:
-    """The mean of x to a power (1 or 2) over some axes; x itself where there is no axis."""
-
-    power: int
-    axes: Axes
-
-    @property
-    def is_nonnegative(self) -> bool:
-        """Whether it cannot be negative."""
-        return self.power == 2
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A tensor that x has no part in, as it lies against the axes of x."""
-
-    tensor: Tensor
-    dims: Dims
-    axes: Axes
-    """The axes of x along which it varies."""
-    constant: bool
-    is_nonnegative: bool = False
-
-    @classmethod
-    def of(cls, tensor: Tensor, dims: Dims, *, constant: bool) -> Leaf:
-        """Make one from its layout."""
-        return cls(tensor, dims, frozenset(axis for entry in dims for axis in entry), constant)
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """How many elements an axis of x has, where the file does not say."""
-
-    axis: int
-    is_nonnegative: bool = True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Root:
-    """A polynomial in statistics that stands under a root or in a denominator.
-
-    `clip` is the bound from below, where there is one: max(polynomial, clip).
-    """
-
-    polynomial: Polynomial
-    is_nonnegative: bool
-    clip: float | None = None
-
-
-Generator: TypeAlias = Statistic | Leaf | Count | Root
-
-
 class Algebra:
     """Polynomials over one tensor x whose extents are given."""
 
-    def __init__(self, extents: Sequence[int | str | None]) -> None:
+    def __init__(self, extents: Sequence[object]) -> None:
         self.extents = tuple(extents)
         first = Statistic(1, frozenset())
         self.generators: list[Generator] = [first]
