@@ -100,7 +100,16 @@ def _map(model: ModelReport) -> str:
         depth = "" if norm["depth"] is None else norm["depth"]
         kind = escape(norm["kind"])
         parts.append(f'<span class="{kind}{mark}" title="{text(title)}">{depth}</span>')
-    return "".join((*parts, "</div>\n"))
+    return "".join((*parts, "</div>\n", _legend(model)))
+
+
+def _legend(model: ModelReport) -> str:
+    kinds = dict.fromkeys(norm["kind"] for norm in model.inventory)
+    shown = "".join(f'<span class="{escape(kind)}"></span> {escape(kind)} ' for kind in kinds)
+    return (
+        f'<p class="map soft">{shown}'
+        '<span class="found"></span> with a finding · numbers are layers</p>\n'
+    )
 
 
 def _card(group: Group) -> Iterator[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 156, 30
 _COLUMN, _ROW, _MARGIN = 176, 58, 14
 _LONGEST = 21
+_BULGE = 46
 STYLE = """
 .nl rect { fill: #f5f5f4; stroke: #a8a29e; rx: 6px; }
 .nl .match rect { fill: #fde68a; stroke: #b45309; }
@@ -28,7 +29,7 @@ STYLE = """
 def svg(steps: Sequence[Step], *, title: str, style: str = "") -> str:
     """Draw nodes; each bears its operator, and its name and tensors as a tooltip."""
     drawing = layered(steps)
-    width = drawing.columns * _COLUMN + 2 * _MARGIN - (_COLUMN - _WIDTH)
+    width = drawing.columns * _COLUMN + 2 * _MARGIN - (_COLUMN - _WIDTH) + _BULGE
     height = drawing.rows * _ROW + 2 * _MARGIN - (_ROW - _HEIGHT)
     parts = [
         (
@@ -41,7 +42,9 @@ def svg(steps: Sequence[Step], *, title: str, style: str = "") -> str:
         parts.append(f"<style>{style}</style>")
     corners = [(_MARGIN + column * _COLUMN, _MARGIN + row * _ROW) for column, row in drawing.places]
     for source, target, name in drawing.edges:
-        parts.append(_edge(corners[source], corners[target], name))
+        far = drawing.places[target][1] - drawing.places[source][1] > 1
+        draw = _detour if far else _edge
+        parts.append(draw(corners[source], corners[target], name))
     for step, corner in zip(steps, corners, strict=True):
         parts += _box(step, corner)
     return "".join((*parts, "</svg>"))
@@ -52,6 +55,15 @@ def _edge(source: tuple[float, float], target: tuple[float, float], name: str) -
     x2, y2 = target[0] + _WIDTH / 2, target[1]
     bend = max((y2 - y1) / 2, 8)
     curve = f"M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2:g}"
+    return f'<path d="{curve}"><title>{escape(visible(name))}</title></path>'
+
+
+def _detour(source: tuple[float, float], target: tuple[float, float], name: str) -> str:
+    """Lead an edge past the rows between, at the right of the nodes."""
+    x1, y1 = source[0] + _WIDTH, source[1] + _HEIGHT / 2
+    x2, y2 = target[0] + _WIDTH, target[1] + _HEIGHT / 2
+    out = max(x1, x2) + _BULGE
+    curve = f"M{x1:g} {y1:g}C{out:g} {y1:g} {out:g} {y2:g} {x2:g} {y2:g}"
     return f'<path d="{curve}"><title>{escape(visible(name))}</title></path>'
 
 
