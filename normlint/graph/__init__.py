@@ -1,7 +1,7 @@
 """The graph that rules see and rewrites edit; the only door to onnx_graphsurgeon."""
 
 from normlint.graph.exporting import export_graph
-from normlint.graph.importing import build_graph, plain_value
+from normlint.graph.importing import build_graph, collector_held, plain_value
 from normlint.graph.provenance import Addresses, graph_path, metadata, module, source
 from normlint.graph.types import (
     FLOATS,
@@ -27,6 +27,7 @@ __all__ = [
     "Values",
     "Variable",
     "build_graph",
+    "collector_held",
     "export_graph",
     "graph_path",
     "metadata",

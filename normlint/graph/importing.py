@@ -44,12 +44,12 @@ def build_graph(model: ModelProto, read: Reader) -> Graph:
 
     `read` gives the values of a TensorProto; it is called when somebody asks for the values.
     """
-    with _collector_held():
+    with collector_held():
         return _Importer(model, read).run()
 
 
 @contextmanager
-def _collector_held() -> Iterator[None]:
+def collector_held() -> Iterator[None]:
     """Hold the garbage collector back: it would visit all the new objects again and again."""
     enabled = gc.isenabled()
     gc.disable()

@@ -24,12 +24,14 @@ class Recognised:
 
 def recognise(graph: Graph, constants: Constants) -> Recognised:
     """Recognise every normalisation in a graph and its subgraphs."""
+    from normlint.graph import collector_held
     from normlint.recognise.batch import batch_norms
     from normlint.recognise.fused import fused_norms
     from normlint.recognise.groups import group_norms
     from normlint.recognise.spelled import spelled_norms
 
-    spelled, near = spelled_norms(graph, constants)
+    with collector_held():
+        spelled, near = spelled_norms(graph, constants)
     parts = {node for norm in spelled for node in norm.nodes}
     fused = [norm for norm in fused_norms(graph, constants) if norm.anchor not in parts]
     norms = group_norms(graph, constants, [*fused, *spelled])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from normlint.algebra import X
 from normlint.normalization import Form, Kind, Normalization
 from normlint.recognise.affine import are_equal, parameter
 from normlint.recognise.candidates import Candidates
@@ -23,6 +24,7 @@ from normlint.recognise.reading import Reading, Scope
 from normlint.recognise.steps import REDUCTIONS, is_one_pass, steps_of
 
 if TYPE_CHECKING:
+    from normlint.algebra import Polynomial
     from normlint.context.constants import Constants
     from normlint.graph import Graph, Node, Tensor
     from normlint.normalization import NearNorm
@@ -43,6 +45,14 @@ def spelled_norms(graph: Graph, constants: Constants) -> tuple[list[Normalizatio
         norms.extend(search.norms)
         near.extend(search.near)
     return norms, near
+
+
+def _is_quotient(polynomial: Polynomial) -> bool:
+    """Whether x is divided by something; cheap, since it is asked of every value."""
+    return any(
+        len(monomial) > 1 and monomial[0] == (X, 1) and any(power < 0 for _, power in monomial)
+        for monomial in polynomial
+    )
 
 
 class _Search:
@@ -100,7 +110,7 @@ class _Search:
         shape = reading.layout.shape
         equal = partial(are_equal, reading)
         for tensor, value in reading.values.items():
-            if value.flaw is not None or len(value.polynomial) > 24:
+            if value.flaw is not None or not _is_quotient(value.polynomial):
                 continue
             like = norm_like(reading.algebra, value.polynomial, reading.x.dtype, equal)
             if like is None or reading.layout.permutation(value.dims) is None:
