@@ -150,8 +150,9 @@ def _leading_ones(norm: Normalization) -> str:
     for tensor in _parameters(norm):
         shape = tensor.shape or ()
         if len(shape) > width and all(extent == 1 for extent in shape[:-width]):
+            wanted = list(shape[-width:])
             return (
-                f"has a parameter of shape {list(shape)}, and is defined for {list(shape[-width:])}: "
+                f"has a parameter of shape {list(shape)}, and is defined for {wanted}: "
                 "not every runtime broadcasts it"
             )
     return ""
