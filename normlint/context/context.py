@@ -11,6 +11,7 @@ from normlint.context.settings import Settings
 if TYPE_CHECKING:
     from normlint.context.placement import Placements
     from normlint.context.places import Placement
+    from normlint.context.quantized import Quantized
     from normlint.context.sequence import SequenceEvidence
     from normlint.context.streams import Stream
     from normlint.context.structure import Structure
@@ -44,8 +45,10 @@ class Context:
 
     @cached_property
     def _recognised(self) -> Recognised:
+        from normlint.context.shapes import complete_shapes
         from normlint.recognise import recognise
 
+        complete_shapes(self.graph, self.constants)
         return recognise(self.graph, self.constants)
 
     @property
@@ -108,3 +111,10 @@ class Context:
         from normlint.context.sequence import sequence_evidence
 
         return sequence_evidence(self.graph, self.structure)
+
+    @cached_property
+    def quantized(self) -> Quantized:
+        """Which norms and residual additions work on rounded values."""
+        from normlint.context.quantized import Quantized
+
+        return Quantized(self.norms, self.streams, self.constants)

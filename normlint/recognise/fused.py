@@ -89,6 +89,9 @@ class _Operator:
     ) -> Normalization:
         node = self.node
         value = node.attrs.get("epsilon", epsilon)
+        dtype = self.x.dtype or node.y.dtype
+        if not dtype and scale is not None and scale.tensors:
+            dtype = scale.tensors[0].dtype
         return Normalization(
             kind=kind,
             form=Form.OP,
@@ -102,8 +105,8 @@ class _Operator:
             op_type=node.op if node.is_standard else f"{node.domain}::{node.op}",
             groups=groups,
             channels_last=channels_last,
-            dtype=self.x.dtype or node.y.dtype,
-            statistics_dtype=statistics_dtype or self.x.dtype or node.y.dtype,
+            dtype=dtype,
+            statistics_dtype=statistics_dtype or dtype,
             centred=centred,
             one_pass=one_pass,
             training=training,

@@ -240,7 +240,7 @@ def demand_plain(norm: Normalization) -> None:
         raise refuse(Reason.TYPE_MISMATCH, norm.anchor, "the root is clipped, not offset")
     if norm.quantized == "inside":
         raise refuse(Reason.QUANTIZED_BETWEEN, norm.anchor, "parts of it run quantised")
-    if norm.x.dtype not in FLOATS:
+    if norm.dtype not in FLOATS:
         raise refuse(Reason.TYPE_MISMATCH, norm.x, f"the type of {norm.x.name} is not known")
     if norm.y.graph is not norm.anchor.graph:
         raise refuse(Reason.OTHER_READER, norm.y, "it ends in another graph than it begins in")
@@ -305,8 +305,8 @@ def working_type(norm: Normalization) -> int:
     The statistics are float in every half-precision operator (stash_type 1), and double for double.
     Few runtimes have bfloat16 kernels, so what is computed in float beside it stays float.
     """
-    types = [norm.x.dtype]
-    if norm.x.dtype == TensorProto.BFLOAT16 and norm.statistics_dtype in _WIDTH:
+    types = [norm.dtype]
+    if norm.dtype == TensorProto.BFLOAT16 and norm.statistics_dtype in _WIDTH:
         types.append(norm.statistics_dtype)
     types += [
         tensor.dtype
@@ -393,7 +393,7 @@ def _holds(tensor: Tensor, size: int) -> bool:
 
 def cast_in(norm: Normalization, work: int) -> Operand:
     """Give x in the operator's type: through the model's own Cast where there is one."""
-    if norm.x.dtype == work:
+    if norm.dtype == work:
         return norm.x
     for node in norm.nodes:
         if node.op == "Cast" and node.inputs[0] is norm.x and node.y.dtype == work:
