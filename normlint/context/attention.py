@@ -121,6 +121,6 @@ def _is_between(step: Step) -> bool:
 
 def _has_learned_queries(step: Step, flow: Flow) -> bool:
     """Whether it multiplies queries that are written in the file with keys that are data."""
-    if step.role is not Role.LEARNED or step.op not in {"MatMul", "Einsum"}:
+    if step.role is not Role.LEARNED or step.op not in ops.PRODUCTS:
         return False
     return flow.value(step.node.inputs[0]).level is Level.KNOWN

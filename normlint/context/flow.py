@@ -79,21 +79,26 @@ class Flow:
             value = self.value(tensor)
             if value.level is Level.DATA and value not in sources:
                 sources.append(value)
-        level = Level.DATA if node.op in ops.FUSED_NORMS else x.level
-        self._made(Role.NORM, node, sources, [self._new(norm.y, level)], norm)
+        self._made(Role.NORM, node, sources, [self._new(norm.y, x.level)], norm)
         for tensor in node.outputs:
             if tensor not in self.values:
-                self.values[tensor] = Value(tensor, level)
+                self.values[tensor] = Value(tensor, x.level)
 
     def _skip_sum(self, node: Node) -> Value:
-        first, others, output = ops.SKIP_NORMS[node.op]
-        operands = [self.value(node.inputs[first])]
-        for index in others:
-            tensor = node.input(index)
-            if tensor is not None and self.value(tensor).level is Level.DATA:
-                operands.append(self.value(tensor))
+        """Give the sum that a fused operator norms; a term may be queries of the file."""
+        *terms, bias, output = ops.SKIP_NORMS[node.op]
+        operands = sorted(
+            (self.value(tensor) for k in terms if (tensor := node.input(k)) is not None),
+            key=lambda value: value.level,
+        )
+        extra = node.input(bias)
+        if extra is not None and self.value(extra).level is Level.DATA:
+            operands.append(self.value(extra))
+        level = max(value.level for value in operands)
         tensor = node.output(output)
-        total = Value(None, Level.DATA) if tensor is None else self._new(tensor, Level.DATA)
+        total = Value(None, level) if tensor is None else self._new(tensor, level)
+        if level is not Level.DATA:
+            return total
         return self._made(Role.SUM, node, operands, [total])
 
     def _add_node(self, node: Node) -> None:
@@ -161,10 +166,14 @@ class Flow:
             for result in step.results[:1]:
                 result.origin = step.sources[0].origin
                 result.base = step.sources[0].base
-        elif step.role is Role.SUM or step.op in ops.POINTWISE or step.op in ops.STATISTICS:
+        elif step.role is Role.SUM or (step.role is Role.OTHER and _is_arithmetic(step.op)):
             base = step.sources[0].base
             if all(source.base is base for source in step.sources):
                 step.results[0].base = base
+
+
+def _is_arithmetic(op: str) -> bool:
+    return op in ops.POINTWISE or op in ops.STATISTICS
 
 
 def _captured(graph: Graph) -> dict[Node, dict[Tensor, None]]:

@@ -123,6 +123,9 @@ POINTWISE = frozenset(
 )
 """Activation functions and what they are spelled with."""
 
+ROTATES = frozenset(("Split", "Concat", "Mul", "Sub", "Where", "QLinearMul", "QLinearConcat"))
+"""What position embeddings that rotate are spelled with, besides sums."""
+
 STATISTICS = frozenset(
     (
         "ReduceMean",
@@ -223,11 +226,9 @@ ATTENTIONS = frozenset(
 ADDED_OPERAND = {"Gemm": 2, "FusedGemm": 2, "FusedConv": 3, "NhwcFusedConv": 3}
 """Which input a fused linear operator adds to its product."""
 
-SKIP_NORMS: dict[str, tuple[int, tuple[int, ...], int]] = {
-    "SkipLayerNormalization": (0, (1, 4), 3),
-    "SkipSimplifiedLayerNormalization": (0, (1, 3), 3),
-    "SkipGroupNorm": (0, (3, 4), 1),
+SKIP_NORMS = {
+    "SkipLayerNormalization": (0, 1, 4, 3),
+    "SkipSimplifiedLayerNormalization": (0, 1, 3, 3),
+    "SkipGroupNorm": (0, 3, 4, 1),
 }
-"""Normalisations that add first: the first operand, the others, the output that is the sum."""
-
-FUSED_NORMS = frozenset((*SKIP_NORMS, "EmbedLayerNormalization"))
+"""Normalisations that add first: two terms and the bias among the inputs, the sum's output."""

@@ -10,7 +10,7 @@ from normlint.context.places import Place, Placement
 from normlint.context.steps import Level, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from normlint.context.residual import Residual
     from normlint.context.steps import Step, Value
@@ -42,6 +42,7 @@ class Placements:
             for add, depth in zip(chain, self.layer_of[index], strict=True):
                 for norm in add.branch.inner:
                     self._place(norm, Place.BRANCH, index, depth)
+        self._place_behind_norms()
         self.spots = {
             norm: self.spots.get(norm) or Placement(Place.NONE, follows=follows(step))
             for norm, step in self._steps.items()
@@ -173,6 +174,20 @@ class Placements:
             else:
                 self._place(step.norm, Place.FINAL, stream, depth)
 
+    def _place_behind_norms(self) -> None:
+        """Place the norms of what the norm on a last sum gives, as some decoders have one."""
+        last = {norm for chain in self.structure.chains for norm in self._normed(chain[-1])}
+        for norm, step in self._steps.items():
+            maker = step.sources[0].origin.maker
+            if maker is None or maker.norm not in last or maker.norm not in self.spots:
+                continue
+            spot = self.spots[maker.norm]
+            if spot.stream is not None and spot.depth is not None:
+                self._place(norm, Place.FINAL, spot.stream, spot.depth)
+
+    def _normed(self, last: Residual) -> Iterator[Normalization]:
+        return (step.norm for step in self._on.get(last, []) if step.norm is not None)
+
     def _place_queries(self) -> None:
         stream_of = {
             step: (index, depth)
@@ -228,6 +243,8 @@ def follows(step: Step) -> str | None:
     maker = step.sources[0].origin.maker
     if maker is None:
         return None
+    if maker.norm is not None:
+        return maker.norm.op_type or maker.norm.kind.value
     return "Add" if maker.role is Role.SUM else maker.op
 
 
@@ -255,16 +272,18 @@ def _sums_products(norm: Normalization | None) -> bool:
 
 
 def _norms_at(value: Value) -> Iterator[Normalization]:
-    """Give the norm that queries or keys come from, past a cache that they are joined to."""
-    maker = value.origin.maker
-    if maker is None:
-        return
-    makers: Sequence[Step | None] = (maker,)
-    if maker.op == "Concat":
-        makers = [source.origin.maker for source in maker.sources]
-    for step in makers:
-        if step is not None and step.norm is not None:
+    """Give the norms that queries or keys come from, past rotations and a cache they join."""
+    pending = [value]
+    for _ in range(_FAR):
+        if not pending:
+            return
+        step = pending.pop().origin.maker
+        if step is None:
+            continue
+        if step.norm is not None:
             yield step.norm
+        elif step.role is Role.SUM or step.op in ops.ROTATES:
+            pending.extend(step.sources)
 
 
 def _merges(value: Value) -> bool:

@@ -208,7 +208,8 @@ class Residuals:
         attention = None if mix is None else self.attentions.get(mix)
         if attention is None:
             return None
-        entries = tuple(_norms_of_table(end, root))
+        of_queries = [reader.norm for reader in root.readers if reader.norm is not None]
+        entries = (*of_queries, *_norms_of_table(end, root))
         branch = Branch(
             (), entries, attention=attention, crosses=True, reads_norms_only=bool(entries)
         )

@@ -144,12 +144,17 @@ def test_a_class_token_in_front_stays_on_the_stream() -> None:
     assert len(context.sequence.positions) == 1
 
 
-def test_a_rotation_of_queries_and_keys_is_no_residual() -> None:
+@pytest.mark.parametrize("split", [False, True])
+def test_a_rotation_of_queries_and_keys_is_no_residual(*, split: bool) -> None:
     stack = Stack()
 
     def rotated(x: str) -> str:
-        half = stack.add("Slice", x, stack.axes(0), stack.axes(2), stack.axes(2))
-        other = stack.add("Slice", x, stack.axes(2), stack.axes(4), stack.axes(2))
+        if split:
+            half = stack.add("Split", x, stack.axes(2, 2), outputs=2, axis=-1)
+            other = f"{half}_1"
+        else:
+            half = stack.add("Slice", x, stack.axes(0), stack.axes(2), stack.axes(2))
+            other = stack.add("Slice", x, stack.axes(2), stack.axes(4), stack.axes(2))
         turned = stack.add("Concat", stack.add("Neg", other), half, axis=-1)
         cosine = stack.add("Mul", x, stack.weight(8, WIDTH))
         return stack.add("Add", cosine, stack.add("Mul", turned, stack.weight(8, WIDTH)))

@@ -129,6 +129,19 @@ def test_queries_that_are_written_in_the_file_start_a_stream() -> None:
     assert (context.streams[0].depth, context.streams[0].blocks) == (1, 2)
 
 
+def test_norms_of_queries_that_are_written_in_the_file() -> None:
+    stack = Stack()
+    rows = stack.add("Slice", stack.add("Shape", "x"), stack.axes(0), stack.axes(1))
+    shape = stack.add("Concat", rows, stack.axes(3, WIDTH), axis=0)
+    z = stack.add("Expand", stack.weight(3, WIDTH), shape)
+    z = stack.layer(z, "pre", lambda t: stack.attention(t, stack.linear("x")))
+    z = stack.norm(stack.layer(z, "pre", stack.feed_forward))
+    context = context_of(stack.model(z))
+
+    assert words(context) == ["pre", "pre", "final"]
+    assert context.streams[0].blocks == 2
+
+
 def test_a_first_layer_that_sees_queries_of_the_file_alone() -> None:
     stack = Stack()
     rows = stack.add("Slice", stack.add("Shape", "x"), stack.axes(0), stack.axes(1))
