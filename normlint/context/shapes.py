@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from normlint.context.integer_shapes import OPERANDS, complete_integers
 from normlint.graph import Variable
 from normlint.recognise.extents import numbers, reshaped
 
@@ -24,6 +26,13 @@ _SAME = (
     *("Softplus", "HardSigmoid", "HardSwish", "Elu", "Selu", "LeakyRelu", "PRelu", "Reciprocal"),
     *("QuantizeLinear", "DequantizeLinear", "Floor", "Ceil", "Round", "Not", "Softsign", "Mish"),
 )
+_SKIPS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+_MICROSOFT = frozenset(
+    ("QuickGelu", "FastGelu", "Gelu", "BiasGelu", "SimplifiedLayerNormalization", *_SKIPS)
+)
+"""Operators of com.microsoft whose first output is like their first input."""
+_CASTS = frozenset(("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"))
+_TESTS = frozenset(("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or"))
 _BROADCAST = (
     *("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Where", "Max", "Min", "Mean"),
     *("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or"),
@@ -34,8 +43,23 @@ def complete_shapes(graph: Graph, constants: Constants) -> None:
     """Give tensors of unknown shape the shape that follows from their producers."""
     for scope in graph.scopes():
         for node in scope.nodes:
-            if node.is_standard and node.op in _READERS:
-                _complete(node, constants)
+            if node.op in OPERANDS and node.outputs:
+                complete_integers(node)
+            elif node.op in _READERS and (node.is_standard or node.op in _MICROSOFT):
+                _complete_type(node)
+                # A file may hold any nonsense, and what follows from that is not known.
+                with suppress(ArithmeticError, LookupError, TypeError, ValueError):
+                    _complete(node, constants)
+
+
+def _complete_type(node: Node) -> None:
+    """Give the result of arithmetic the type of an operand, where inference stopped before it."""
+    y = node.outputs[0] if node.outputs else None
+    if not isinstance(y, Variable) or y.dtype or node.op in _CASTS | _TESTS:
+        return
+    operands = node.inputs[1:] if node.op == "Where" else node.inputs
+    wanted = operands[:1] if node.op in _FROM_FIRST else operands
+    y.dtype = next((tensor.dtype for tensor in wanted if tensor.dtype), 0)
 
 
 def _complete(node: Node, constants: Constants) -> None:
@@ -219,8 +243,20 @@ def _product(extents: Shape) -> Extent:
     return math.prod(known) if len(known) == len(extents) else None
 
 
+def _pool(node: Node, given: list[Shape], _: Constants) -> Shape | None:
+    spatial = len(given[0]) - 2
+    extent = 1 if node.op.startswith("Global") else None
+    return (*given[0][:2], *(extent,) * spatial)
+
+
+_FROM_FIRST = frozenset(
+    ("Reshape", "Transpose", "Expand", "Flatten", "Gather", "Squeeze", "Unsqueeze", "Slice", "Clip")
+)
+"""Operators with inputs of another type behind the first."""
+
 _READERS: dict[str, Reader] = {
-    **dict.fromkeys(_SAME, _first),
+    **dict.fromkeys((*_SAME, *_MICROSOFT), _first),
+    **dict.fromkeys(("AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"), _pool),
     **dict.fromkeys(_BROADCAST, _broadcast),
     **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), _reduce),
     "Reshape": _first,
