@@ -94,6 +94,13 @@ class BaselineMode(StrEnum):
     SHOW = "show"
 
 
+class PageFormat(StrEnum):
+    """Formats of a rule's page."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+
+
 class NormsFormat(StrEnum):
     """Formats of the list of normalisations."""
 
@@ -424,14 +431,18 @@ def show(
 def explain(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule's code or name.")],
     *,
+    output_format: Annotated[
+        PageFormat, typer.Option("--format", "--output-format", help="Format.")
+    ] = PageFormat.TEXT,
     verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
 ) -> None:
     """Show a rule's page: what it complains of, why, an example before and after."""
 
     def job() -> int:
-        from normlint.report.rules import page, rule_named
+        from normlint.report.rules import markdown_page, page, rule_named
 
-        stream.emit(page(rule_named(rule)))
+        write = markdown_page if output_format is PageFormat.MARKDOWN else page
+        stream.emit(write(rule_named(rule)))
         return 0
 
     _exit(job)

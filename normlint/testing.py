@@ -92,7 +92,8 @@ def repaired_text(example: Example) -> str:
     from onnx import printer
 
     repaired = _repaired(example)
-    return "" if repaired is None else str(printer.to_text(repaired.graph)).strip()
+    # The printer writes the empty name of a node as `[""]`.
+    return "" if repaired is None else printer.to_text(repaired.graph).strip().replace('[""] ', "")
 
 
 def _check_repair(example: Example, finding: Finding) -> None:

@@ -29,6 +29,13 @@ def test_the_examples_of_the_documentation_hold(
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
+def test_the_examples_of_the_page_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parent.parent
+    monkeypatch.chdir(root)
+
+    assert doctest.testfile(str(root / "docs" / "python.md"), module_relative=False).failed == 0
+
+
 def test_check_takes_a_path_bytes_or_a_proto(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", SPELLED)
     given = [path, str(path), path.read_bytes(), model(SPELLED)]

@@ -33,31 +33,45 @@ def repair(rule: Card) -> str:
 
 
 def page(rule: Card) -> str:
-    """Render a rule's page: its docstring, and its first example before and after."""
+    """Render a rule's page for a terminal: its docstring, its first example before and after."""
     first, _, rest = rule.page.partition("\n")
-    facts = [f"severity: {rule.severity.value}", f"repair: {repair(rule)}"]
-    if rule.preview:
-        facts.append("in preview: runs with --preview or when named")
-    parts = [f"{rule.code} {rule.name}", ", ".join(facts), "", first, rest.rstrip()]
-    if rule.has_examples:
-        parts += ["", *_example(rule)]
-    parts += ["", f"To ignore it: --ignore {rule.code}, or `ignore` in normlint.toml."]
+    parts = [f"{rule.code} {rule.name}", ", ".join(_facts(rule)), "", first, rest.rstrip()]
+    for title, text in _example(rule):
+        parts += ["", f"## {title}", "", text]
+    parts += ["", _ADVICE.format(code=rule.code)]
     return "".join(f"{part}\n" for part in parts)
 
 
-def _example(card: Card) -> list[str]:
-    from normlint.testing import examples, repaired_text
+def markdown_page(rule: Card) -> str:
+    """Render the same page as Markdown."""
+    parts = [f"# {rule.code} {rule.name}", "", ", ".join(_facts(rule)), "", rule.page.rstrip()]
+    for title, text in _example(rule):
+        parts += ["", f"## {title}", "", "```text", text, "```"]
+    parts += ["", _ADVICE.format(code=rule.code)]
+    return "".join(f"{part}\n" for part in parts)
 
-    rule = rule_of(card.code)
+
+_ADVICE = "To ignore it: --ignore {code}, or `ignore` in normlint.toml."
+
+
+def _facts(rule: Card) -> list[str]:
+    facts = [f"severity: {rule.severity.value}", f"repair: {repair(rule)}"]
+    if rule.preview:
+        facts.append("in preview: runs with --preview or when named")
+    return facts
+
+
+def _example(card: Card) -> list[tuple[str, str]]:
+    """Give the first example with its titles: as it is reported, and repaired where it can be."""
+    rule = rule_of(card.code) if card.has_examples else None
     if rule is None or not rule.bad:
         return []
+    from normlint.testing import examples, repaired_text
+
     example = examples(rule)[0]
-    lines = ["## Reported, for example", "", inspect.cleandoc(example.text)]
-    if card.applicability is not None:
-        after = repaired_text(example)
-        if after:
-            lines += ["", "## Repaired", "", after]
-    return lines
+    shown = [("Reported, for example", inspect.cleandoc(example.text))]
+    after = repaired_text(example) if card.applicability is not None else ""
+    return [*shown, ("Repaired", after)] if after else shown
 
 
 def table(rules: Sequence[Card], form: str) -> str:
