@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import TensorProto
 
+from normlint.normalization import Kind
 from normlint.rule import Diagnostic, NotFixed
 
 if TYPE_CHECKING:
@@ -55,6 +56,13 @@ def type_name(dtype: int) -> str:
         return ""
     name: str = TensorProto.DataType.Name(dtype).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def named(norm: Normalization) -> str:
+    """Name its kind with an article."""
+    word = "norm" if norm.kind is Kind.OTHER else norm.kind.value
+    article = "an" if norm.kind in {Kind.INSTANCE, Kind.L2, Kind.RMS} else "a"
+    return f"{article} {word}"
 
 
 def over(norm: Normalization) -> str:

@@ -69,22 +69,22 @@ class Repair:
         self.result = Repaired(model.proto)
         self.refused: dict[tuple[str, str], NotFixed] = {}
         self.awaited: list[tuple[tuple[str, str], Finding]] = []
-        """Findings whose rewrite waits for the opset that was just raised."""
+        """Findings whose rewrite waits for a raised opset, or for another rewrite."""
 
     def run(self) -> Repaired:
         """Repair until nothing more changes."""
         for _ in range(_MOST_ROUNDS):
             context = Context(build_graph(self.result.proto, self.read), self.settings)
             said = list(speak(self.rules, context))
-            self.note_fixed_by_opset(said)
+            self.note_fixed_by_others(said)
             if not self.round(context, said):
                 break
         self.result.context = context
         self.result.remaining = [(rule, self.with_refusal(rule, d)) for rule, d in said]
         return self.result
 
-    def note_fixed_by_opset(self, said: list[Said]) -> None:
-        """Note as repaired what is not said any more since the opset was raised."""
+    def note_fixed_by_others(self, said: list[Said]) -> None:
+        """Note as repaired what is not said any more since another rewrite was made."""
         still = {_key(rule, diagnostic) for rule, diagnostic in said}
         self.result.fixed.extend(finding for key, finding in self.awaited if key not in still)
         self.awaited = []
@@ -112,10 +112,12 @@ class Repair:
         made = False
         for rule, diagnostic, rewrite in candidates:
             nodes = _nodes_of(rewrite)
-            if not touched.isdisjoint(nodes):
-                continue
             finding = reporter.finding(rule, diagnostic)
             if not self.wanted(finding):
+                continue
+            if not touched.isdisjoint(nodes):
+                repaired = reporter.finding(rule, diagnostic, applied=True)
+                self.awaited.append((_key(rule, diagnostic), repaired))
                 continue
             verification = self.prove(context, rule, diagnostic, rewrite, reporter)
             if isinstance(verification, Failure):

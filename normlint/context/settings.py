@@ -24,7 +24,7 @@ class Settings:
     target_opset: int | None = None
     """The opset up to which a rewrite may raise the model's; None: its own."""
     targets: frozenset[str] = frozenset()
-    """Runtimes that the model is for: onnx, onnxruntime, tensorrt, openvino, qnn, tflite, coreml."""
+    """Runtimes that it is for: onnx, onnxruntime, tensorrt, openvino, qnn, tflite, coreml."""
     intent: Intent = Intent.INFER
     """What the model is for: infer or train."""
     unsafe_fixes: bool = False
@@ -33,5 +33,7 @@ class Settings:
     """Layers from which on NL301 reports a Post-LN stack."""
     rms_norm_policy: str = "profitable"
     """`profitable` or `always`: when NL203 makes the swap."""
+    quantized_repair: str = "residual"
+    """`residual` or `norm`: whether residual additions are taken out of INT8 with the norms."""
     data: Path | None = None
     """Calibration inputs (npz)."""
