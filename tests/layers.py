@@ -5,6 +5,7 @@ Extents are small and often equal on purpose, so that a fold along the wrong axi
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -13,14 +14,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 EXTENTS = (2, 2, 3, 4)
 SPATIAL = (3, 4, 5)
+LAYOUTS = (
+    *("same", "transpose", "reshape", "unsqueeze", "squeeze", "flatten", "concat", "split"),
+    *("slice", "pad", "pool", "reduce", "resize", "activation", "gather", "tile"),
+)
+"""Methods that change layout, or nearly so."""
 
 
 class Layers:
     """Builds one model; every method appends nodes and returns the name of what they compute."""
 
-    def __init__(self, choose: random.Random, *, dtype: int = TensorProto.FLOAT, opset: int = 17):
-        self.choose = choose
-        self.values = np.random.default_rng(choose.randrange(1 << 30))
+    def __init__(self, seed: int, *, dtype: int = TensorProto.FLOAT, opset: int = 17) -> None:
+        self.choose = random.Random(seed)  # noqa: S311 - no secret depends on it
+        self.values = np.random.default_rng(seed)
         self.dtype = dtype
         self.numpy = helper.tensor_dtype_to_np_dtype(dtype)
         self.opset = opset
@@ -101,9 +107,6 @@ class Layers:
 
     # The pieces of a network -----------------------------------------------------------------
 
-    def one_of(self, *makers):
-        return self.choose.choice(makers)
-
     def extent(self) -> int:
         return self.choose.choice(EXTENTS)
 
@@ -126,10 +129,7 @@ class Layers:
         for _ in range(self.choose.randint(1, 4)):
             rank = len(shape)
             kind = self.choose.random()
-            if kind < 0.55 and rank > 1:
-                axis = 1
-            else:
-                axis = self.choose.randrange(rank)
+            axis = 1 if kind < 0.55 and rank > 1 else self.choose.randrange(rank)
             extents = [1] * rank
             if self.choose.random() < 0.85:
                 extents[axis] = shape[axis]
@@ -274,101 +274,91 @@ class Layers:
 
     def layout(self, x: str) -> str:
         """Apply one operator that changes layout, or nearly so."""
+        y = getattr(self, self.choose.choice(LAYOUTS))(x)
+        return str(y)
+
+    def same(self, x: str) -> str:
+        return self.op(self.choose.choice(("Identity", "Dropout")), [x], self.shapes[x])
+
+    def activation(self, x: str) -> str:
+        return self.op(self.choose.choice(("Relu", "LeakyRelu", "Sigmoid")), [x], self.shapes[x])
+
+    def transpose(self, x: str) -> str:
         shape = self.shapes[x]
-        rank = len(shape)
-        choose = self.choose
-        kind = choose.choice(
-            (
-                "identity",
-                "transpose",
-                "reshape",
-                "unsqueeze",
-                "squeeze",
-                "flatten",
-                "concat",
-                "split",
-            )
-            + (
-                "slice",
-                "pad",
-                "pool",
-                "mean",
-                "resize",
-                "relu",
-                "cast",
-                "dropout",
-                "gather",
-                "tile",
-            )
-        )
-        if kind == "identity":
-            return self.op("Identity", [x], shape)
-        if kind == "dropout":
-            return self.op("Dropout", [x], shape)
-        if kind == "transpose":
-            perm = list(range(rank))
-            choose.shuffle(perm)
-            return self.op("Transpose", [x], tuple(shape[p] for p in perm), perm=perm)
-        if kind == "reshape":
-            return self.reshape(x)
-        if kind == "unsqueeze" and rank < 5:
-            axis = choose.randint(0, rank)
-            return self.along("Unsqueeze", x, axis, (*shape[:axis], 1, *shape[axis:]), 13)
-        if kind == "squeeze" and 1 in shape and rank > 2:
-            axis = shape.index(1)
-            return self.along("Squeeze", x, axis, (*shape[:axis], *shape[axis + 1 :]), 13)
-        if kind == "flatten":
-            axis = choose.choice((1, 1, rank - 1))
-            out = (int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
-            return self.op("Flatten", [x], out, axis=axis)
-        if kind == "concat":
-            axis = choose.randrange(rank)
-            other = self.floats(*shape) if choose.random() < 0.3 else self.block(x, shape)
-            both = [x, other]
-            choose.shuffle(both)
-            out = (*shape[:axis], 2 * shape[axis], *shape[axis + 1 :])
-            return self.op("Concat", both, out, axis=axis)
-        if kind == "split":
-            return self.split(x)
-        if kind == "slice":
-            axis = choose.randrange(rank)
-            if shape[axis] < 2:
-                return x
-            step = choose.choice((1, 1, -1))
-            start, end = (1, shape[axis]) if step > 0 else (-1, -shape[axis] - 1)
-            size = shape[axis] - 1 if step > 0 else shape[axis]
-            given = [self.integers(v) for v in (start, end, axis, step)]
-            return self.op("Slice", [x, *given], (*shape[:axis], size, *shape[axis + 1 :]))
-        if kind == "gather":
-            axis = choose.randrange(rank)
-            order = list(range(shape[axis]))
-            choose.shuffle(order)
-            return self.op("Gather", [x, self.integers(*order)], shape, axis=axis)
-        if kind == "tile" and rank > 1:
-            repeats = [1] * rank
-            axis = choose.randrange(rank)
-            repeats[axis] = 2
-            out = tuple(n * r for n, r in zip(shape, repeats, strict=True))
-            return self.op("Tile", [x, self.integers(*repeats)], out)
-        if kind == "pad":
-            return self.pad(x)
-        if kind == "pool" and rank == 4:
-            return self.pool(x)
-        if kind == "mean":
-            axis = choose.randrange(rank)
-            keep = choose.random() < 0.5 or rank < 3
-            rest = (1,) if keep else ()
-            op = choose.choice(("ReduceMean", "ReduceMax", "ReduceMin"))
-            out = (*shape[:axis], *rest, *shape[axis + 1 :])
-            return self.along(op, x, axis, out, 18, keepdims=int(keep))
-        if kind == "resize" and rank == 4:
-            scales = self.constant(np.array([1, 1, 2, 2], np.float32))
-            out = (*shape[:2], 2 * shape[2], 2 * shape[3])
-            mode = choose.choice(("nearest", "linear"))
-            return self.op("Resize", [x, "", scales], out, mode=mode)
-        if kind == "relu":
-            return self.op(choose.choice(("Relu", "LeakyRelu", "Sigmoid")), [x], shape)
-        return x
+        perm = list(range(len(shape)))
+        self.choose.shuffle(perm)
+        return self.op("Transpose", [x], tuple(shape[p] for p in perm), perm=perm)
+
+    def unsqueeze(self, x: str) -> str:
+        shape = self.shapes[x]
+        if len(shape) > 4:
+            return x
+        axis = self.choose.randint(0, len(shape))
+        return self.along("Unsqueeze", x, axis, (*shape[:axis], 1, *shape[axis:]), 13)
+
+    def squeeze(self, x: str) -> str:
+        shape = self.shapes[x]
+        if 1 not in shape or len(shape) < 3:
+            return x
+        axis = shape.index(1)
+        return self.along("Squeeze", x, axis, (*shape[:axis], *shape[axis + 1 :]), 13)
+
+    def flatten(self, x: str) -> str:
+        shape = self.shapes[x]
+        axis = self.choose.choice((1, 1, len(shape) - 1))
+        out = (math.prod(shape[:axis]), math.prod(shape[axis:]))
+        return self.op("Flatten", [x], out, axis=axis)
+
+    def concat(self, x: str) -> str:
+        shape = self.shapes[x]
+        axis = self.choose.randrange(len(shape))
+        other = self.floats(*shape) if self.choose.random() < 0.3 else self.block(x, shape)
+        both = [x, other]
+        self.choose.shuffle(both)
+        out = (*shape[:axis], 2 * shape[axis], *shape[axis + 1 :])
+        return self.op("Concat", both, out, axis=axis)
+
+    def slice(self, x: str) -> str:
+        shape = self.shapes[x]
+        axis = self.choose.randrange(len(shape))
+        if shape[axis] < 2:
+            return x
+        step = self.choose.choice((1, 1, -1))
+        start, end = (1, shape[axis]) if step > 0 else (-1, -shape[axis] - 1)
+        size = shape[axis] - 1 if step > 0 else shape[axis]
+        given = [self.integers(v) for v in (start, end, axis, step)]
+        return self.op("Slice", [x, *given], (*shape[:axis], size, *shape[axis + 1 :]))
+
+    def gather(self, x: str) -> str:
+        shape = self.shapes[x]
+        axis = self.choose.randrange(len(shape))
+        order = list(range(shape[axis]))
+        self.choose.shuffle(order)
+        return self.op("Gather", [x, self.integers(*order)], shape, axis=axis)
+
+    def tile(self, x: str) -> str:
+        shape = self.shapes[x]
+        repeats = [1] * len(shape)
+        repeats[self.choose.randrange(len(shape))] = 2
+        out = tuple(n * r for n, r in zip(shape, repeats, strict=True))
+        return self.op("Tile", [x, self.integers(*repeats)], out)
+
+    def reduce(self, x: str) -> str:
+        shape = self.shapes[x]
+        axis = self.choose.randrange(len(shape))
+        keep = self.choose.random() < 0.5 or len(shape) < 3
+        op = self.choose.choice(("ReduceMean", "ReduceMax", "ReduceMin"))
+        out = (*shape[:axis], *((1,) if keep else ()), *shape[axis + 1 :])
+        return self.along(op, x, axis, out, 18, keepdims=int(keep))
+
+    def resize(self, x: str) -> str:
+        shape = self.shapes[x]
+        if len(shape) != 4:
+            return x
+        scales = self.constant(np.array([1, 1, 2, 2], np.float32))
+        out = (*shape[:2], 2 * shape[2], 2 * shape[3])
+        mode = self.choose.choice(("nearest", "linear"))
+        return self.op("Resize", [x, "", scales], out, mode=mode)
 
     def block(self, x: str, shape: tuple[int, ...]) -> str:
         """Compute something of the same shape as x by an operator of its own."""
@@ -382,7 +372,7 @@ class Layers:
         wanted: list[tuple[int, ...]] = [
             (-1, shape[-1]),
             (shape[0], -1),
-            (size,)[:0] or (1, *shape),
+            (1, *shape),
         ]
         if len(shape) > 2:
             wanted.append((shape[0], shape[1], -1))
@@ -428,6 +418,8 @@ class Layers:
         return self.op("Pad", inputs, out, mode=mode)
 
     def pool(self, x: str) -> str:
+        if len(self.shapes[x]) != 4:
+            return x
         n, c, h, w = self.shapes[x]
         kind = self.choose.choice(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"))
         if kind.startswith("Global"):
@@ -470,13 +462,21 @@ class Layers:
         """Let something else read a value, or make it an output, now and then."""
         if self.choose.random() < 0.08:
             self.outputs.append(self.op("Tanh", [x], self.shapes[x]))
-        elif self.choose.random() < 0.05 and x not in self.outputs:
+        elif self.choose.random() < 0.05:
+            self.give(x)
+
+    def give(self, x: str) -> None:
+        """Make a value an output of the graph."""
+        if x in {value.name for value in self.inputs}:
+            x = self.same(x)
+        if x not in self.outputs:
             self.outputs.append(x)
 
 
-def network(choose: random.Random, *, opset: int = 17, dtype: int = TensorProto.FLOAT) -> Layers:
+def network(seed: int, *, opset: int = 17, dtype: int = TensorProto.FLOAT) -> Layers:
     """Build a random network: input, linear, layout, BatchNorm or affine, layout, linear."""
-    layers = Layers(choose, dtype=dtype, opset=opset)
+    layers = Layers(seed, dtype=dtype, opset=opset)
+    choose = layers.choose
     rank = choose.choice((2, 3, 4, 4, 4, 5))
     shape = (
         choose.choice((1, 2, 2)),
@@ -499,8 +499,7 @@ def network(choose: random.Random, *, opset: int = 17, dtype: int = TensorProto.
         layers.spread(x)
     if choose.random() < 0.6:
         x = layers.recurrent(x) if choose.random() < 0.2 else layers.any_linear(x)
-    if x not in layers.outputs:
-        layers.outputs.append(x)
+    layers.give(x)
     return layers
 
 

@@ -62,9 +62,14 @@ def batch_norm_ops(context: Context) -> Iterator[BatchNormOp]:
             yield BatchNormOp(
                 node,
                 _parameters(node, context),
-                float(node.attrs.get("epsilon", 1e-5)),
+                epsilon_of(node),
                 is_training(node),
             )
+
+
+def epsilon_of(node: Node) -> float:
+    """Give the epsilon of a BatchNormalization, an attribute in single precision."""
+    return float(node.attrs.get("epsilon", np.float32(1e-5)))
 
 
 def _parameters(node: Node, context: Context) -> dict[str, Array]:

@@ -38,6 +38,8 @@ ACTIVATIONS = _RECTIFIERS | _SQUASHERS | _GATED | _SOFT
 _SHAPE_READERS = frozenset(("Shape", "Size"))
 QUANTIZERS = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"))
 _ARITHMETIC = frozenset(("Mul", "Add", "Sub", "Div", "BatchNormalization"))
+_PASSABLE = ACTIVATIONS | QUANTIZERS | _ARITHMETIC
+_GOALS = LINEAR | INTEGER_LINEAR
 _NEAR = 8
 _FAR = 24
 """Nodes to look at beyond an obstacle."""
@@ -220,8 +222,8 @@ def linear_beyond(tensors: Iterable[Tensor], *, up: bool) -> Node | None:
             if node is None or node in seen:
                 continue
             seen.add(node)
-            if node.op in LINEAR or node.op in INTEGER_LINEAR:
+            if node.op in _GOALS:
                 return node
-            if node.op in ACTIVATIONS | QUANTIZERS | _ARITHMETIC or node.op in PASSAGES:
+            if node.op in _PASSABLE or node.op in PASSAGES:
                 pending.extend(node.inputs if up else node.outputs)
     return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.context.batch_norms import epsilon_of
 from normlint.context.linear import Blocked
 from normlint.model import ValuesUnavailable
 from normlint.recognise.fused import has_batch_statistics
@@ -189,9 +190,8 @@ def of_batch_norm(node: Node, weights: Weights) -> Affine:
     )
     if not len(scale) == len(bias) == len(mean) == len(variance):
         raise Blocked(Reason.BROADCAST, node, "its parameters differ in length")
-    epsilon = float(node.attrs.get("epsilon", 1e-5))
     with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + epsilon)
+        factor = scale / np.sqrt(variance + epsilon_of(node))
         return Affine(factor, bias - factor * mean)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.context.batch_norms import epsilon_of
 from normlint.context.linear import Blocked
 from normlint.rewrite.affine import elementwise, is_per_channel
 from normlint.rewrite.fold_outputs import moved, rebuilt
@@ -328,7 +329,7 @@ def _batch_norm(use: Use) -> Absorbed | None:
         return None
     scale, bias, mean, variance = (weights.vector(node.input(k), node) for k in range(1, 5))
     with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + float(node.attrs.get("epsilon", 1e-5)))
+        factor = scale / np.sqrt(variance + epsilon_of(node))
         new_bias = bias + factor * (affine.shift + (affine.scale - 1) * mean)
     new_scale = scale * affine.scale
     for values, position in ((new_scale, 1), (new_bias, 2)):

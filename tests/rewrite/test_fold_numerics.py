@@ -1,0 +1,142 @@
+"""Types and ranges: computed in double, rounded once, refused where they do not fit."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from folding import assert_same, ops, reason_of, repaired
+from onnx import TensorProto, helper, numpy_helper
+
+TYPES = {
+    np.float16: TensorProto.FLOAT16,
+    np.float32: TensorProto.FLOAT,
+    np.float64: TensorProto.DOUBLE,
+    ml_dtypes.bfloat16: TensorProto.BFLOAT16,
+}
+
+
+def conv_norm(
+    kind: type,
+    *,
+    weight: np.ndarray | None = None,
+    scale: tuple[float, ...] = (1.5, -2.0),
+    variance: tuple[float, ...] = (0.5, 2.0),
+    parameters: type | None = None,
+    cast: bool = False,
+) -> onnx.ModelProto:
+    """A convolution and a BatchNorm, whose parameters may have a type of their own."""
+    random = np.random.default_rng(5)
+    weight = random.standard_normal((2, 2, 2, 2)) if weight is None else weight
+    own = parameters or kind
+    tensors = {"w": weight.astype(kind)}
+    for name, values in (("s", scale), ("b", (0.5, 1)), ("m", (0.1, -0.3)), ("v", variance)):
+        tensors[name] = np.array(values).astype(own)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"])]
+    if cast:
+        nodes.append(helper.make_node("Cast", ["c"], ["d"], to=TYPES[own]))
+    source = "d" if cast else "c"
+    nodes.append(helper.make_node("BatchNormalization", [source, "s", "b", "m", "v"], ["y"]))
+    out = TYPES[own] if cast else TYPES[kind]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TYPES[kind], [1, 2, 5, 5])],
+        [helper.make_tensor_value_info("y", out, [1, 2, 4, 4])],
+        [numpy_helper.from_array(values, name) for name, values in tensors.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def new_weight(model: onnx.ModelProto) -> np.ndarray:
+    return next(numpy_helper.to_array(t) for t in model.graph.initializer if len(t.dims) == 4)
+
+
+@pytest.mark.parametrize("kind", list(TYPES), ids=lambda kind: kind.__name__)
+def test_a_weight_is_rounded_once(kind: type) -> None:
+    before = conv_norm(kind)
+
+    _, after = repaired(before, verify="region")
+
+    old = {t.name: numpy_helper.to_array(t).astype(np.float64) for t in before.graph.initializer}
+    factor = old["s"] / np.sqrt(old["v"] + np.float64(np.float32(1e-5)))
+    exact = old["w"] * factor.reshape(2, 1, 1, 1)
+    assert ops(after) == ["Conv"]
+    assert new_weight(after).dtype == kind
+    assert (new_weight(after) == exact.astype(kind)).all()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_parameters_may_be_wider_than_the_data(kind: type) -> None:
+    before = conv_norm(kind, parameters=np.float32)
+
+    _, after = repaired(before)
+
+    assert ops(after) == ["Conv"]
+    assert new_weight(after).dtype == kind
+    assert_same(before, after, tolerance=1e-2 if kind is np.float16 else 1e-5)
+
+
+def test_a_cast_between_floats_is_passed_where_the_range_does() -> None:
+    small = conv_norm(np.float16, scale=(0.5, -0.25), parameters=np.float32, cast=True)
+    large = conv_norm(np.float16, scale=(90.0, 1.0), parameters=np.float32, cast=True)
+
+    report, kept = repaired(large)
+
+    assert ops(repaired(small)[1]) == ["Conv", "Cast"]
+    assert ops(kept) == ["Conv", "Cast", "BatchNormalization"]
+    assert [reason_of(finding) for finding in report.findings] == ["type-mismatch"]
+
+
+def test_a_weight_that_leaves_its_type_is_refused() -> None:
+    weight = np.full((2, 2, 2, 2), 400.0)
+    before = conv_norm(np.float16, weight=weight, scale=(300.0, 1.0))
+
+    report, after = repaired(before, rules=("NL101", "NL111", "NL503"))
+
+    assert ops(after) == ["Conv", "BatchNormalization"]
+    assert {reason_of(finding) for finding in report.findings} == {"would-overflow"}
+    assert {finding.code for finding in report.findings} == {"NL111", "NL503"}
+    assert ops(repaired(conv_norm(np.float32, weight=weight, scale=(300.0, 1.0)))[1]) == ["Conv"]
+
+
+def test_a_row_that_becomes_subnormal_is_refused() -> None:
+    weight = np.full((2, 2, 2, 2), 1e-2)
+
+    report, _ = repaired(conv_norm(np.float16, weight=weight, scale=(1.0, 1e-3)))
+
+    assert [reason_of(finding) for finding in report.findings] == ["would-overflow"]
+
+
+def test_a_single_precision_weight_beyond_its_range_is_refused() -> None:
+    weight = np.full((2, 2, 2, 2), 1e25)
+
+    report, _ = repaired(conv_norm(np.float32, weight=weight, scale=(1e20, 1.0)))
+
+    assert [reason_of(finding) for finding in report.findings] == ["would-overflow"]
+
+
+def test_a_variance_below_zero_is_never_folded() -> None:
+    report, after = repaired(conv_norm(np.float32, variance=(1.0, -0.5)))
+
+    assert ops(after) == ["Conv", "BatchNormalization"]
+    assert [reason_of(finding) for finding in report.findings] == ["would-overflow"]
+
+
+def test_constant_channels_are_judged_on_the_folded_row() -> None:
+    weight = np.random.default_rng(1).standard_normal((2, 2, 2, 2))
+    weight[1] *= 1e-10
+    before = conv_norm(np.float32, weight=weight, scale=(1.0, 1.0), variance=(0.5, 1e-14))
+
+    report, _ = repaired(before, rules=("NL108",))
+    _, plain = repaired(before)
+    _, zeroed = repaired(before, rules=("NL101", "NL108"), unsafe_fixes=True)
+
+    assert [finding.evidence["channels"] for finding in report.findings] == [[1]]
+    assert 0 < np.abs(new_weight(plain)[1]).max() < 1e-6
+    assert (new_weight(zeroed)[1] == 0).all()
+    assert_same(before, zeroed)
+    assert not repaired(
+        conv_norm(np.float32, scale=(1.0, 1.0), variance=(0.5, 1e-14)), rules=("NL108",)
+    )[0].findings
