@@ -80,10 +80,9 @@ def _signature(node: NodeProto) -> str:
 def node_line(node: NodeProto) -> str:
     """Give a node as a line: outputs, operator, inputs, attributes and name."""
     domain = f"{node.domain}::" if node.domain not in {"", "ai.onnx"} else ""
-    attributes = "".join(f", {a.name}={_shown(a)}" for a in node.attribute)
+    reads = ", ".join((*node.input, *(f"{a.name}={_shown(a)}" for a in node.attribute)))
     name = f"  ({node.name})" if node.name else ""
-    reads, gives = ", ".join(node.input), ", ".join(node.output)
-    return f"{gives} = {domain}{node.op_type}({reads}{attributes}){name}"
+    return f"{', '.join(node.output)} = {domain}{node.op_type}({reads}){name}"
 
 
 def _shown(attribute: AttributeProto) -> str:

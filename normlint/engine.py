@@ -134,7 +134,7 @@ def _repaired(
     if result.fixed:
         report = replace(report, changes=changed_lines(model.proto, result.proto))
     if options.diff:
-        return report
+        return replace(report, findings=tuple(_unapplied(finding) for finding in findings))
     try:
         return replace(report, written=_write(model, name, result, options))
     except SaveError as fault:

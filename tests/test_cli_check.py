@@ -105,7 +105,20 @@ def test_diff_writes_nothing_and_shows_nodes(folder: Path) -> None:
     assert path.read_bytes() == before
     assert "--- " in outcome.out
     assert "+ y = LayerNormalization(x, scale, bias" in outcome.out
-    assert "would be repaired" in outcome.out
+    assert "[*] 1 fixable with --apply." in outcome.out
+    assert "Exit 1: " in outcome.out
+
+
+def test_diff_in_a_document_says_nothing_is_applied(folder: Path) -> None:
+    path = write(folder / "m.onnx", SPELLED)
+
+    document = json.loads(normlint("check", "--diff", path, "--output-format", "json").out)
+    [model] = document["models"]
+
+    assert model["changes"][0] == "@@ graph: 9 -> 1 nodes"
+    assert not model["findings"][0]["fix"]["applied"]
+    assert model["written"] is None
+    assert document["summary"]["fixed"] == 0
 
 
 def test_output_and_output_dir(folder: Path) -> None:

@@ -21,8 +21,7 @@ def summary(report: Report, view: View) -> list[str]:
     """Give the summary as lines."""
     lines = [_found(report)]
     if report.fixed:
-        done = "would be repaired" if view.diff else "repaired"
-        lines.append(f"{plural(report.fixed, 'finding')} {done}.")
+        lines.append(f"{plural(report.fixed, 'finding')} repaired.")
     lines += [
         f"Wrote {m.written.path} ({m.written.nodes_before} → {m.written.nodes_after} nodes, "
         f"was sha256 {m.written.sha256_before[:12]}…)."
