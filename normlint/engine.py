@@ -71,7 +71,9 @@ def check_model(
     faults = tuple(finding for fault in model.faults for finding in _of_fault(fault, rules))
     if options.repairs:
         ignored = suppressor.with_model(_ignores(model))
-        report = _repaired(model, name, rules, settings, options, lambda f: ignored(f) is None)
+        report = _repaired(
+            model, name, rules, settings, options=options, wanted=lambda f: ignored(f) is None
+        )
     else:
         report = _looked_at(model, name, rules, settings, options)
     return replace(report, findings=(*faults, *report.findings))
@@ -112,6 +114,7 @@ def _repaired(
     name: str,
     rules: Sequence[Rule],
     settings: Settings,
+    *,
     options: Options,
     wanted: Wanted,
 ) -> ModelReport:
@@ -126,7 +129,7 @@ def _repaired(
     remaining = [reporter.finding(rule, said) for rule, said in result.remaining]
     findings = (*result.fixed, *result.failed, *remaining)
     if options.verify == "model" and result.fixed:
-        findings = (*findings, *_whole(model, result, rules, options))
+        findings = (*findings, *_whole(model, result, options))
         if any(f.code == "NL990" for f in findings[len(result.fixed) :]):
             unwritten = tuple(_unapplied(finding) for finding in findings)
             return _report(model, name, result.context, unwritten, options)
@@ -142,9 +145,7 @@ def _repaired(
         return replace(report, findings=(*unwritten, *_not_written(fault)))
 
 
-def _whole(
-    model: ModelFile, result: Repaired, rules: Sequence[Rule], options: Options
-) -> tuple[Finding, ...]:
+def _whole(model: ModelFile, result: Repaired, options: Options) -> tuple[Finding, ...]:
     from normlint.verify.whole import compare_models
 
     problem = compare_models(model, result.proto, result.new_values, options.inputs)
