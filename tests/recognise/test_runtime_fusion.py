@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper, parser
@@ -41,9 +44,17 @@ HALF = {
 }
 
 
-def model(base, changes, shape=(4, 8), out=None, two=2.0, width=None, dtype="float"):
+def model(
+    base: dict[str, str],
+    changes: dict[str, str],
+    shape: tuple[int, ...] = (4, 8),
+    *,
+    out: tuple[int, ...] | None = None,
+    two: float = 2.0,
+    dtype: str = "float",
+) -> onnx.ModelProto:
     steps = {**base, **changes}
-    width = width or shape[-1]
+    width = (out or shape)[-1]
     values = ",".join(str(1 + 0.5 * k) for k in range(width))
     extents, result = (",".join(map(str, s)) for s in (shape, out or shape))
     return parser.parse_model(f"""
@@ -71,7 +82,7 @@ CASES = {
     "unkept axes": (model(LAYER_NORM, UNKEPT, shape=(8, 8)), "keepdims"),
     "unkept axes, rank 3": (model(LAYER_NORM, UNKEPT, shape=(8, 8, 8)), "keepdims"),
     "unkept axes, rank 1": (model(LAYER_NORM, UNKEPT, shape=(8,)), None),
-    "long scale": (model(LAYER_NORM, {}, shape=(4, 1), out=(4, 8), width=8), "broadcast"),
+    "long scale": (model(LAYER_NORM, {}, shape=(4, 1), out=(4, 8)), "broadcast"),
     "rank 1": (model(LAYER_NORM, {}, shape=(8,)), None),
     "rank 1, scale left": (
         model(LAYER_NORM, {"scaled": "scaled = Mul(scale, quotient)"}, shape=(8,)),
@@ -97,7 +108,7 @@ CASES = {
         model(RMS_NORM, {"variance": UNKEPT["variance"]}, shape=(8, 8)),
         "keepdims",
     ),
-    "rms, long scale": (model(RMS_NORM, {}, shape=(4, 1), out=(4, 8), width=8), "broadcast"),
+    "rms, long scale": (model(RMS_NORM, {}, shape=(4, 1), out=(4, 8)), "broadcast"),
     "rms, rank 1, scale left": (
         model(RMS_NORM, {"y": "y = Mul(scale, quotient)"}, shape=(8,)),
         "rank",
@@ -105,12 +116,12 @@ CASES = {
 }
 
 
-def found(proto):
+def found(proto: onnx.ModelProto) -> list[str]:
     graph = build_graph(proto, numpy_helper.to_array)
     return [fault.reason for fault in misfusions(graph, Constants(graph))]
 
 
-def session(proto, level):
+def session(proto: onnx.ModelProto, level: Any) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = level
     options.log_severity_level = 4
@@ -119,34 +130,34 @@ def session(proto, level):
     )
 
 
-def inputs(proto):
+def inputs(proto: onnx.ModelProto) -> dict[str, Any]:
     (x,) = proto.graph.input
     shape = [extent.dim_value for extent in x.type.tensor_type.shape.dim]
     values = np.random.default_rng(3).standard_normal(shape) * 2 + 1
     return {"x": values.astype(helper.tensor_dtype_to_np_dtype(x.type.tensor_type.elem_type))}
 
 
-def is_misfused(proto):
+def is_misfused(proto: onnx.ModelProto) -> bool:
     """Whether the optimised model gives other numbers, or none at all."""
     level = onnxruntime.GraphOptimizationLevel
     feed = inputs(proto)
     (expected,) = session(proto, level.ORT_DISABLE_ALL).run(None, feed)
     try:
         (got,) = session(proto, level.ORT_ENABLE_ALL).run(None, feed)
-    except Exception:  # the runtime's exceptions have no common class
+    except Exception:  # noqa: BLE001 - the runtime's exceptions have no common class
         return True
     return not np.allclose(expected, got, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_said_of_a_fusion_is_what_the_runtime_does(name):
+def test_what_is_said_of_a_fusion_is_what_the_runtime_does(name: str) -> None:
     proto, reason = CASES[name]
     assert found(proto) == ([] if reason is None else [reason])
     assert is_misfused(proto) == (reason is not None)
 
 
-def test_the_optimiser_for_transformers_ignores_the_axis():
-    fusion = pytest.importorskip("onnxruntime.transformers.fusion_layernorm")
+def test_the_optimiser_for_transformers_ignores_the_axis() -> None:
+    from onnxruntime.transformers import fusion_layernorm as fusion
     from onnxruntime.transformers.onnx_model import OnnxModel
 
     proto = model(
