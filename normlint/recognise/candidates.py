@@ -34,6 +34,8 @@ class Candidates:
 
     def of(self, node: Node) -> Iterator[Tensor]:
         """Give the tensors that a reduction may be a statistic of, the likeliest first."""
+        if node.op == "Einsum" and not self.squares(node):
+            return
         averaged = upstream(node.inputs[0], self.graph)
         producer = averaged.producer
         squared = _is_square(node.op)
@@ -91,7 +93,7 @@ class Candidates:
         """Whether a node multiplies a value with a multiple of itself, or raises it to a power."""
         if node.op == "Pow":
             return True
-        if node.op != "Mul" or len(node.inputs) != 2:
+        if node.op not in {"Mul", "Einsum"} or len(node.inputs) != 2:
             return False
         return self.source(node.inputs[0]) is self.source(node.inputs[1])
 
@@ -128,4 +130,4 @@ def upstream(tensor: Tensor, graph: Graph) -> Tensor:
 
 
 def _is_square(op: str) -> bool:
-    return op in {"ReduceSumSquare", "ReduceL2"}
+    return op in {"ReduceSumSquare", "ReduceL2", "Einsum"}

@@ -129,11 +129,23 @@ def _slice(node: Node, constants: Constants, depth: int) -> tuple[Extent, ...] |
     return values[starts[0] : ends[0] : steps[0]]
 
 
+def _where(node: Node, constants: Constants, depth: int) -> tuple[Extent, ...] | None:
+    """Read Where(v == -1, 1, v): what -1 asks of an Expand, of extents that are never -1."""
+    condition = node.inputs[0].producer
+    if condition is None or condition.op != "Equal" or node.inputs[2] not in condition.inputs:
+        return None
+    values = numbers(node.inputs[2], constants, depth)
+    known = [constants.integers(source) for source in condition.inputs]
+    asked = any(integers is not None and set(integers) == {-1} for integers in known)
+    return values if asked and values is not None and -1 not in values else None
+
+
 _READERS: dict[str, Callable[[Node, Constants, int], tuple[Extent, ...] | None]] = {
     "Shape": _shape,
     "Concat": _concat,
     "Gather": _gather,
     "Slice": _slice,
+    "Where": _where,
 }
 
 

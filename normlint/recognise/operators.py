@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from normlint.algebra import HALF, ONE
 from normlint.graph import FLOATS
+from normlint.recognise.counts import count
 from normlint.recognise.layout import Clash
 from normlint.recognise.reading import Value, is_overridable, made
-from normlint.recognise.reductions import over, pooled, reduced
+from normlint.recognise.reductions import contracted, over, pooled, reduced
 from normlint.recognise.relayout import expand, flatten, reshape, squeeze, transpose, unsqueeze
 
 if TYPE_CHECKING:
@@ -95,7 +96,18 @@ def _placed(
 ) -> tuple[Polynomial, Dims] | None:
     if reading.constants.is_constant(tensor):
         return reading.constant(tensor, beside)
+    counted = _counted(reading, tensor)
+    if counted is not None:
+        return counted, ((),) * (tensor.rank or 0)
     return reading.dynamic(tensor, beside) if dynamic or is_overridable(tensor) else None
+
+
+def _counted(reading: Reading, tensor: Tensor) -> Polynomial | None:
+    """Give a number that the graph computes from the extents of x."""
+    shape = tensor.shape
+    if shape is not None and any(extent != 1 for extent in shape):
+        return None
+    return count(reading, tensor)
 
 
 def _sum(sign: float, reading: Reading, node: Node) -> Value | None:
@@ -288,6 +300,7 @@ READERS: dict[str, Reader] = {
     "DequantizeLinear": _dequantize,
     "Div": _quotient,
     "Dropout": _dropout,
+    "Einsum": contracted,
     "Expand": expand,
     "Flatten": flatten,
     "GlobalAveragePool": pooled,

@@ -90,3 +90,25 @@ def pooled(reading: Reading, node: Node) -> Value | None:
     if len(value.dims) < 3 or reading.is_open:
         return None
     return over(reading, value, tuple(range(2, len(value.dims))))
+
+
+def contracted(reading: Reading, node: Node) -> Value | None:
+    """Read an Einsum such as `bsd,bsd->bs`: a sum of products over the axes that are gone."""
+    values = [reading.values.get(tensor) for tensor in node.inputs]
+    left, right = (values[0], values[-1]) if len(values) == 2 else (None, None)
+    operands, arrow, kept = str(node.attrs.get("equation", "")).replace(" ", "").partition("->")
+    names, _, again = operands.partition(",")
+    if left is None or right is None or left.dims != right.dims or not arrow or names != again:
+        return None
+    if not names.isalpha() or len(set(names)) != len(names) or len(names) != len(left.dims):
+        return None
+    if kept != "".join(name for name in names if name in kept):
+        return None
+    product = made(
+        reading.algebra.multiply(left.polynomial, right.polynomial),
+        left.dims,
+        left.flaw or right.flaw,
+        max(left.depth, right.depth),
+    )
+    gone = tuple(position for position, name in enumerate(names) if name not in kept)
+    return None if product is None else over(reading, product, gone, kept=False, total=True)

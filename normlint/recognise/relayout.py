@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from normlint.recognise.extents import reshaped
+from normlint.recognise.extents import numbers, reshaped
 from normlint.recognise.layout import FREE
 from normlint.recognise.reading import Value
 from normlint.recognise.reductions import axes_in
@@ -106,8 +106,10 @@ def transpose(reading: Reading, node: Node) -> Value | None:
 def expand(reading: Reading, node: Node) -> Value | None:
     """Follow an Expand: the value does not vary along what it adds."""
     value = reading.values.get(node.inputs[0])
-    shape = reading.constants.integers(node.input(1)) or node.outputs[0].shape
-    if value is None or shape is None or reading.is_open:
+    if value is None or reading.is_open:
+        return None
+    shape = numbers(node.inputs[1], reading.constants) or node.outputs[0].shape
+    if shape is None:
         return None
     dims = reading.layout.broadcast(value.dims, reading.layout.place(shape, value.dims))
     return Value(value.polynomial, dims, value.flaw, value.depth + 1)

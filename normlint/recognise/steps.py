@@ -32,7 +32,7 @@ _HANDED_ON = frozenset(
     ]
 )
 REDUCTIONS = frozenset(
-    ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "GlobalAveragePool")
+    ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "GlobalAveragePool", "Einsum")
 )
 
 
