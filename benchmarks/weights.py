@@ -1,4 +1,4 @@
-"""Does a check cost more when the weights are large? Run: python benchmarks/weights.py [MEGABYTES]."""
+"""Does a check cost more when the weights are large? Takes the megabytes; 400 by default."""
 
 from __future__ import annotations
 

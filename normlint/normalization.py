@@ -42,9 +42,9 @@ class Form(StrEnum):
 class Parameter:
     """A scale or a bias, as it acts on the normalised value.
 
-    `shape` is aligned to the axes of x (same rank; extent 1 where it does not vary), or None where the
-    rank of x is not known. `compute` gives its values in float64 in that shape; it is None where the
-    parameter depends on a graph input.
+    `shape` is aligned to the axes of x (same rank; extent 1 where it does not vary), or None where
+    the rank of x is not known. `compute` gives its values in float64 in that shape; it is None
+    where the parameter depends on a graph input.
     """
 
     shape: tuple[int, ...] | None
@@ -83,13 +83,13 @@ class Normalization:
     x: Tensor
     y: Tensor
     axes: tuple[int, ...] | None
-    """Axes of x over which the statistics are taken, negative, ascending; None for running statistics."""
+    """Axes of x that the statistics are taken over, negative, ascending; None: running ones."""
     epsilon: float
     """What stands beside the variance (or the mean square) inside the root."""
     scale: Parameter | None = None
     bias: Parameter | None = None
     op_type: str | None = None
-    """Operator of an op form, with its domain where that is not ai.onnx: `com.microsoft::GroupNorm`."""
+    """Operator of an op form, with its domain: `com.microsoft::GroupNorm`."""
     groups: int | None = None
     channels_last: bool = False
     """Whether the channels of a GroupNorm, InstanceNorm or BatchNorm are the last axis of x."""
@@ -100,7 +100,7 @@ class Normalization:
     centred: bool = True
     """Whether the mean is subtracted."""
     one_pass: bool = False
-    """Whether the variance is spelled mean(x²) - mean(x)², which cancels where the mean is large."""
+    """Whether the variance is mean(x²) - mean(x)², which cancels where the mean is large."""
     clipped: bool = False
     """Whether the root is clipped from below instead of having an epsilon added."""
     training: bool = False
@@ -110,7 +110,7 @@ class Normalization:
     quantized: str = "none"
     """none, input, output, both or inside: where Q/DQ pairs stand."""
     steps: Mapping[str, Node] = field(default_factory=dict)
-    """Nodes of a spelled-out form by their part: mean, difference, square, variance, root, quotient…"""
+    """Nodes of a spelled-out form by their part: mean, difference, square, variance, root…"""
     constant: bool = False
     """Whether it normalises constants only (weight standardisation)."""
 

@@ -56,7 +56,7 @@ def _acts(parameter: Parameter | None, neutral: float) -> bool:
 
 
 def acts(parameter: Parameter | None, neutral: float) -> bool:
-    """Whether a scale or bias does anything: operators want a scale of ones where a layer has none."""
+    """Whether a scale or bias does anything: operators want ones where a layer has none."""
     if parameter is None:
         return False
     if parameter.compute is None or math.prod(parameter.shape or ()) > _LARGEST_READ:

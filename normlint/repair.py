@@ -1,4 +1,4 @@
-"""Repairing a model: recognise, let the rules speak, prove and make rewrites, until nothing changes."""
+"""Repairing a model: let the rules speak, prove and make rewrites, until nothing changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MOST_ROUNDS = 100
 _LARGEST_INLINE = 1024
-"""Bytes up to which a new constant is written at once: shape inference wants to see shapes and axes."""
+"""Bytes up to which a new constant is written at once: shape inference looks at axes."""
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Repair:
     def raise_to(
         self, context: Context, opset: int, candidates: list[tuple[Rule, Diagnostic, Rewrite]]
     ) -> bool:
-        """Raise the model's opset, for the rewrites that need it; refuse those where it cannot be."""
+        """Raise the model's opset for the rewrites that need it; else refuse those."""
         from normlint.rewrite.opset import raise_opset
 
         outcome = raise_opset(context, opset)

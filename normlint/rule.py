@@ -1,7 +1,7 @@
 """What a rule is, what it says, and the repairs that it may propose.
 
-A rule is stateless: it reads facts from a `Context`, yields diagnostics and never changes a graph. A
-repair is a description (`Rewrite`) that the engine verifies before it carries it out.
+A rule is stateless: it reads facts from a `Context`, yields diagnostics and never changes a graph.
+A repair is a description (`Rewrite`) that the engine verifies before it carries it out.
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ class Computed:
 class NewNode:
     """A node that a rewrite adds.
 
-    An input is a tensor of the graph, a new constant, another new node (its first output), or None where
-    it is omitted. `like` names the node whose name, module path and source line it takes over.
+    An input is a tensor of the graph, a new constant, another new node (its first output), or None
+    where it is omitted. `like` names the node whose name, module path and source line it takes
+    over.
     """
 
     op: str
@@ -151,9 +152,9 @@ class Rewrite:
     targets: frozenset[str] = frozenset()
     """Runtimes that must be among the targets for it to be made; empty for standard operators."""
     approximate: bool = False
-    """Whether the numbers move on purpose (only unsafe rewrites), so that equality is not demanded."""
+    """Whether the numbers move on purpose (unsafe rewrites), so that equality is not asked."""
     invalid_before: bool = False
-    """Whether the old nodes break their operator's definition, so that it may be that none runs them."""
+    """Whether the old nodes break their operator's definition, so that maybe none runs them."""
     tolerance: float = 0.0
     """Relative error that the new operator's own definition has where the mean is large."""
     rounding: float = 0.0
@@ -197,7 +198,7 @@ class Rule:
     code: ClassVar[str]
     severity: ClassVar[Severity] = Severity.WARNING
     applicability: ClassVar[Applicability | None] = None
-    """The applicability of its repair, None where it has none (for tables; a Rewrite bears its own)."""
+    """The applicability of its repair, None where it has none; each Rewrite bears its own."""
     preview: ClassVar[bool] = False
     bad: ClassVar[tuple[ExampleText, ...]] = ()
     """Graphs in ONNX text that it reports once, and repairs where it can; see `testing`."""

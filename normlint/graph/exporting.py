@@ -1,8 +1,8 @@
 """From the edited graph back to protos, leaving everything alone that no rewrite touched.
 
-graphsurgeon's exporter would lose metadata, annotations and attributes of unusual types. Here each node
-that was not edited keeps its NodeProto, a call whose expansion was not edited stays a call, and every
-other field of the model stays as it was read.
+graphsurgeon's exporter would lose metadata, annotations and attributes of unusual types. Here each
+node that was not edited keeps its NodeProto, a call whose expansion was not edited stays a call,
+and every other field of the model stays as it was read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def export_graph(graph: Graph, original: ModelProto, placeholder: Placeholder) -> ModelProto:
     """Give the model of an edited graph.
 
-    `placeholder` gives the TensorProto for a new constant: its values, or what stands for them until
-    they are written.
+    `placeholder` gives the TensorProto for a new constant: its values, or what stands for them
+    until they are written.
     """
     model = ModelProto()
     model.CopyFrom(original)
@@ -112,7 +112,7 @@ class _Exporter:
         return nodes
 
     def node(self, node: Node) -> NodeProto:
-        """Give the original proto of a node that was not edited, else one that says what it is now."""
+        """Give the original proto of a node, or a new one where the node was edited."""
         inputs = [tensor.name for tensor in node.inputs]
         outputs = [tensor.name for tensor in node.outputs]
         if node.origin is not None:
@@ -158,7 +158,7 @@ def _in_order(graph: Graph) -> list[Node | Constant]:
 
 
 def _sources(item: Node | Constant) -> Iterator[Node | Constant]:
-    """Give what must stand in front of a node: producers and Constant nodes, for its subgraphs too."""
+    """Give what a node and its subgraphs read: producers and Constant nodes."""
     if isinstance(item, Constant):
         return
     nodes = [item]
@@ -198,31 +198,31 @@ def _intact_calls(graph: Graph) -> set[int]:
     if not graph.call_sizes:
         return set()
     left = dict(graph.call_sizes)
-    call_of: dict[Tensor, tuple[int, str]] = {}
+    call_of: dict[Tensor, int] = {}
     broken: set[int] = set()
     for item in _in_order(graph):
         origin = item.origin
         if origin is None or not origin.functions:
             continue
         left[origin.index] -= 1
-        if isinstance(item, Node):
-            if [t.name for t in item.inputs] != list(origin.proto.input) or [
-                t.name for t in item.outputs
-            ] != list(origin.proto.output):
-                broken.add(origin.index)
-            if any(_is_edited(value) for value in item.attrs.values() if isinstance(value, Graph)):
-                broken.add(origin.index)
-            for tensor in item.outputs:
-                call_of[tensor] = (origin.index, origin.call)
-        else:
-            call_of[item] = (origin.index, origin.call)
-    for node in graph.nodes:
-        index = node.origin.index if node.origin is not None and node.origin.functions else None
-        for tensor in node.inputs:
-            inside = call_of.get(tensor)
-            if inside is not None and inside[0] != index and node.origin is None:
-                broken.add(inside[0])
+        if isinstance(item, Constant):
+            call_of[item] = origin.index
+            continue
+        call_of.update(dict.fromkeys(item.outputs, origin.index))
+        if _is_changed(item, origin.proto):
+            broken.add(origin.index)
+    for node in graph.nodes:  # a new node may read what only the expansion has
+        if node.origin is None:
+            broken.update(call_of[tensor] for tensor in node.inputs if tensor in call_of)
     return {index for index, count in left.items() if count == 0} - broken
+
+
+def _is_changed(node: Node, proto: NodeProto) -> bool:
+    if [tensor.name for tensor in node.inputs] != list(proto.input):
+        return True
+    if [tensor.name for tensor in node.outputs] != list(proto.output):
+        return True
+    return any(_is_edited(value) for value in node.attrs.values() if isinstance(value, Graph))
 
 
 def _is_edited(graph: Graph) -> bool:
@@ -324,7 +324,7 @@ def _declare_opsets(model: ModelProto, graph: Graph) -> None:
     if "" in declared:
         before = declared[""].version
         declared[""].version = graph.opset
-        # The checker wants functions to mean the same as the model; their nodes were raised with it.
+        # The checker wants functions to declare the model's opset; their nodes were raised too.
         for function in model.functions:
             for entry in function.opset_import:
                 if entry.domain in {"", "ai.onnx"} and entry.version == before:

@@ -1,8 +1,9 @@
 """Local functions, expanded where they are called.
 
-The same function computes something else for each caller's constants, so a normalisation inside of one
-is judged call by call. Every expanded node remembers its call: where nothing was changed, the call
-itself is written back (`exporting`). onnx.inliner does the same work but forgets which node was which.
+The same function computes something else for each caller's constants, so a normalisation inside
+of one is judged call by call. Every expanded node remembers its call: where nothing was changed,
+the call itself is written back (`exporting`). onnx.inliner does the same work but forgets which
+node was which.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _qualified(function: FunctionProto) -> str:
 def _body(origin: Origin, function: FunctionProto, taken: set[str]) -> Iterator[Origin]:
     call = origin.proto
     label = call.name or (call.output[0] if call.output else function.name)
-    renamed = {formal: "" for formal in function.input}
+    renamed = dict.fromkeys(function.input, "")
     renamed.update(zip(function.input, call.input, strict=False))
     results: dict[str, str] = {}
     for formal, actual in zip(function.output, call.output, strict=False):

@@ -1,7 +1,7 @@
 """From the model's protos to the graph that rules see.
 
-graphsurgeon's own importer drops the protos, wants every string to be UTF-8 and knows the types of today
-only; this one keeps what it does not understand and remembers where each node came from.
+graphsurgeon's own importer drops the protos, wants every string to be UTF-8 and knows the types of
+today only; this one keeps what it does not understand and remembers where each node came from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Reader = Callable[[TensorProto], np.ndarray[Any, Any]]
     Types = dict[str, tuple[int, Shape | None]]
 
-_PLAIN = {
+_PLAIN: dict[int, Callable[[AttributeProto], Any]] = {
     AttributeProto.FLOAT: lambda a: a.f,
     AttributeProto.INT: lambda a: a.i,
     AttributeProto.STRING: lambda a: a.s.decode("utf-8", "surrogateescape"),
@@ -253,7 +253,7 @@ def _inferred(model: ModelProto, expanded: list[Origin]) -> GraphProto:
     ):
         return typed.graph
     try:
-        return onnx.shape_inference.infer_shapes(typed, data_prop=True).graph  # type: ignore[no-untyped-call]
+        return onnx.shape_inference.infer_shapes(typed, data_prop=True).graph
     except Exception:  # noqa: BLE001 - whatever it is, shapes are a help and no condition
         return typed.graph
 

@@ -45,7 +45,7 @@ def module(node: Node) -> str | None:
 
 
 def source(node: Node) -> str | None:
-    """Give `file:line` of the innermost frame of the user's own code, where the exporter kept it."""
+    """Give `file:line` of the innermost frame of the user's own code, where it was kept."""
     frames = _FRAME.findall(metadata(node).get(_TRACE, ""))
     if not frames:
         return None

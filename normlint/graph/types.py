@@ -1,7 +1,8 @@
 """The graph that rules see: onnx_graphsurgeon's objects, made exact.
 
-graphsurgeon compares tensors by name and nodes by content. A name may occur twice (subgraphs, broken
-files), so here a tensor and a node are equal to themselves only, and can be keys of a mapping.
+graphsurgeon compares tensors by name and nodes by content. A name may occur twice (subgraphs,
+broken files), so here a tensor and a node are equal to themselves only, and can be keys of a
+mapping.
 """
 
 from __future__ import annotations
@@ -201,8 +202,8 @@ Tensor: TypeAlias = Variable | Constant
 class Node(gs.Node):  # type: ignore[misc] # graphsurgeon has no types
     """An operator with its attributes as Python values; `inputs` and `outputs` are lists.
 
-    An omitted input or output is a tensor whose name is empty. Attributes of types that have no plain
-    Python value (tensors, types) stay AttributeProtos; a subgraph is a `Graph`.
+    An omitted input or output is a tensor whose name is empty. Attributes of types that have no
+    plain Python value (tensors, types) stay AttributeProtos; a subgraph is a `Graph`.
     """
 
     op: str
@@ -262,7 +263,7 @@ class Node(gs.Node):  # type: ignore[misc] # graphsurgeon has no types
 
     @property
     def proto(self) -> NodeProto | None:
-        """The NodeProto that describes it, or the node that it replaces; None where there is none."""
+        """The NodeProto that describes it, or the node it replaces; None where there is none."""
         node: Node | None = self
         while node is not None:
             if node.origin is not None:
@@ -297,7 +298,7 @@ class Graph(gs.Graph):  # type: ignore[misc] # graphsurgeon has no types
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def subgraphs(self, recursive: bool = False) -> Iterator[Graph]:  # noqa: FBT001, FBT002
+    def subgraphs(self, recursive: bool = False) -> Iterator[Graph]:
         """Give the graphs in the attributes of its nodes, and with `recursive` those within."""
         pending: list[Graph] = [self]
         while pending:

@@ -1,7 +1,7 @@
 """The few operations by which a graph is edited.
 
-A replaced tensor stays the object that it was: its new producer takes it over, with its name and all its
-readers. What is dead afterwards is dropped; what was dead before stays.
+A replaced tensor stays the object that it was: its new producer takes it over, with its name and
+all its readers. What is dead afterwards is dropped; what was dead before stays.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Editor:
 
 
 def _stop_reading(node: Node) -> None:
-    """Take a dead node off its inputs' readers; it keeps them, for values computed later read them."""
+    """Take a dead node off its inputs' readers; it keeps them, for later values read them."""
     for tensor in node.inputs:
         list.remove(tensor.outputs, node)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ TOLERANCES: dict[int, float] = {
     TensorProto.FLOAT16: 1e-2,
     TensorProto.BFLOAT16: 5e-2,
 }
-"""Error relative to the largest magnitude of an output, by the narrowest float type of the region."""
+"""Error relative to the largest magnitude of an output, by the region's narrowest float."""
 
 _MOST_HINTS = 6
 
@@ -57,8 +58,8 @@ class _Worst:
 def verify_rewrite(rewrite: Rewrite, constants: Constants, opset: int) -> Verification | Failure:
     """Run the region of a rewrite before and after on several inputs, without optimisation.
 
-    The error of the new nodes against float64 may be twice that of the old ones, or the tolerance of
-    the type, whichever is larger: the old ones may be the inaccurate ones.
+    The error of the new nodes against float64 may be twice that of the old ones, or the tolerance
+    of the type, whichever is larger: the old ones may be the inaccurate ones.
     """
     try:
         cut = cut_out(rewrite, constants, opset)
@@ -124,10 +125,8 @@ def _engines(cut: Cut) -> Iterator[_Engines]:
     """Give the ways to run it, the one nearest to its own types first. Raises CannotRun."""
     dtype = _narrowest(cut)
     exact = None
-    try:
+    with contextlib.suppress(CannotRun):
         exact = double(cut.before)
-    except CannotRun:
-        pass
     ways = [(own_types, dtype), (single, TensorProto.FLOAT)]
     if dtype == TensorProto.BFLOAT16:  # no engine runs it whole
         ways.pop(0)
@@ -185,11 +184,16 @@ def _difference(worst: _Worst, old: Array, new: Array, exact: Array, tolerance: 
         return f"shape {old.shape} became {new.shape}"
     if old.dtype != new.dtype:
         return f"type {old.dtype} became {new.dtype}"
-    if new.size == 0:
-        return ""
     if new.dtype.kind in "biu":
         return "" if bool((old == new).all()) else "integers differ"
+    if new.size == 0:
+        return ""
     before, after, truth = (a.astype(np.float64) for a in (old, new, exact))
+    return _moved(worst, before, after, truth, tolerance)
+
+
+def _moved(worst: _Worst, before: Array, after: Array, truth: Array, tolerance: float) -> str:
+    """Compare an output in float64, where it was finite before."""
     usable = np.isfinite(truth) & np.isfinite(before)
     if not bool(np.isfinite(after[usable]).all()):
         return "no longer finite"

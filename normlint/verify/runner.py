@@ -11,7 +11,6 @@ from onnx import AttributeProto, ModelProto, TensorProto
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-
     Feed = dict[str, np.ndarray[Any, Any]]
     Run = Callable[[Feed], list[np.ndarray[Any, Any]]]
 

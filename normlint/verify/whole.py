@@ -28,7 +28,7 @@ def compare_models(
     new_values: Sequence[Callable[[], Array]],
     inputs: Path | None,
 ) -> str | None:
-    """Run a model and its repaired form without optimisation; say what moved, None where nothing did.
+    """Run a model and its repaired form without optimisation; say what moved, if anything did.
 
     `inputs` is an npz file with one array for each graph input; without it inputs are made up.
     """

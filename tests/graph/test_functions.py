@@ -6,8 +6,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper, parser
 
-from normlint.graph import build_graph, export_graph, graph_path
-from normlint.graph import functions
+from normlint.graph import build_graph, export_graph, functions, graph_path
 from normlint.rewrite.edit import Editor
 from normlint.rule import Applicability, NewNode, Replace, Rewrite
 

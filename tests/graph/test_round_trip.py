@@ -21,7 +21,8 @@ def with_metadata() -> onnx.ModelProto:
         """
         <ir_version: 10, opset_import: ["" : 20, "com.example" : 3], producer_name: "p",
          domain: "d", model_version: 7, doc_string: "whole">
-        g (float[N,4] x) => (float[N,4] y, float[N,4] z) <float[4] w = {1, 2, 3, 4}, float unused = {5}>
+        g (float[N,4] x) => (float[N,4] y, float[N,4] z)
+        <float[4] w = {1, 2, 3, 4}, float unused = {5}>
         {
             a = Mul(x, w)
             c = Constant<value_float = 2.0>()
