@@ -110,7 +110,7 @@ def _hints(cut: Cut) -> list[int]:
         for extent in tensor.dims
         if extent > 1
     }
-    return sorted(extents, reverse=True)[:_MOST_HINTS]
+    return [*sorted(extents, reverse=True)[:_MOST_HINTS], 1]
 
 
 @dataclass(frozen=True)

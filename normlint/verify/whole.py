@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from normlint.graph import Variable, build_graph
-from normlint.model import ValuesUnavailable, save_bytes
+from normlint.model import SaveError, ValuesUnavailable, save_bytes
 from normlint.verify.region import TOLERANCES
 from normlint.verify.samples import assignments, feeds
 
@@ -31,11 +31,12 @@ def compare_models(
     """Run a model and its repaired form without optimisation; say what moved, if anything did.
 
     `inputs` is an npz file with one array for each graph input; without it inputs are made up.
+    A model that no message of 2 GiB holds cannot be run here, and that is what is said.
     """
     try:
         before = _session(model, save_bytes(model, model.proto, ()))
         after = _session(model, save_bytes(model, repaired, new_values))
-    except (ValuesUnavailable, RuntimeError) as fault:
+    except (SaveError, ValuesUnavailable, RuntimeError) as fault:
         return f"it cannot be run: {fault}"
     tried = 0
     for feed in _feeds(model, inputs):
