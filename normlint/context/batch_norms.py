@@ -51,13 +51,13 @@ class BatchNormOp:
 
 
 def batch_norm_ops(context: Context) -> Iterator[BatchNormOp]:
-    """Give every BatchNormalization operator that acts on data."""
+    """Give every BatchNormalization operator that acts on data and whose result is used."""
     constants = context.constants
     for scope in context.graph.scopes():
         for node in scope.nodes:
             if node.op != "BatchNormalization" or not node.is_standard or node.input(0) is None:
                 continue
-            if constants.is_constant(node.inputs[0]):
+            if constants.is_constant(node.inputs[0]) or _is_dead(node):
                 continue
             yield BatchNormOp(
                 node,
@@ -65,6 +65,10 @@ def batch_norm_ops(context: Context) -> Iterator[BatchNormOp]:
                 epsilon_of(node),
                 is_training(node),
             )
+
+
+def _is_dead(node: Node) -> bool:
+    return not any(tensor.consumers or tensor.is_output for tensor in node.outputs)
 
 
 def epsilon_of(node: Node) -> float:

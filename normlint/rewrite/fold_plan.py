@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _BIASED = frozenset(("MatMul", "FusedMatMul"))
 """Operators without a bias of their own: an Add behind one is its bias and no work left over."""
 _MOST_IN_A_ROW = 64
+_GATED = frozenset(("LSTM", "GRU", "RNN"))
+_GATE_ROUNDING = 1e-3
 
 
 class Direction(StrEnum):
@@ -180,7 +182,7 @@ class Folds:
                 Applicability.SAFE,
                 edits,
                 tuple(dict.fromkeys(search.nodes)),
-                rounding=rounding(edits),
+                rounding=max(rounding(edits), _saturated(linear)),
             ),
             quantized=isinstance(search, Backward) and search.quantized,
             evidence={"direction": direction.value, "linear": len(linear), **_spread(affine)},
@@ -287,6 +289,11 @@ class Folds:
         own, other = elementwise(node, self._context.constants), step
         mine, theirs = own.varies() if own is not None else None, other.varies()
         return not (mine and theirs and mine != theirs)
+
+
+def _saturated(linear: tuple[Node, ...]) -> float:
+    """Give what saturated gates make of the rounding of what they read."""
+    return _GATE_ROUNDING if any(node.op in _GATED for node in linear) else 0.0
 
 
 def _on_own_statistics(node: Node) -> Fold:
