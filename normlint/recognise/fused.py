@@ -111,7 +111,7 @@ class _Operator:
             one_pass=one_pass,
             training=training,
             quantized=quantized(self.x, node.y),
-            constant=self.constants.is_constant(self.x),
+            constant=all(self.constants.is_constant(t) for t in node.inputs if t.name),
         )
 
 
