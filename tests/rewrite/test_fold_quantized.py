@@ -79,6 +79,7 @@ def integers_of(model: onnx.ModelProto) -> np.ndarray:
     seed=st.integers(0, 1 << 16),
 )
 def test_it_computes_the_same(
+    *,
     kind: str,
     dtype: type,
     per_channel: bool,
