@@ -11,6 +11,7 @@ from normlint.rewrite.norm_ops import (
     demand_along,
     demand_opset,
     demand_plain,
+    large_mean_error,
     refuse,
     working_type,
 )
@@ -69,6 +70,7 @@ def _between_transposes(context: Context, norm: Normalization) -> Rewrite:
         _edits(norm, made, rank),
         norm.nodes if before is None else (before, *norm.nodes),
         OPSETS["LayerNormalization"],
+        tolerance=large_mean_error("LayerNormalization", work),
     )
 
 
