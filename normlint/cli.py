@@ -1,6 +1,7 @@
-"""The command line: what each flag is, and the only place that exits."""
+"""The command line: what each flag is, and the only place that exits.
 
-from __future__ import annotations
+Annotations are evaluated here as they are defined: typer would compile each of them from its text.
+"""
 
 import os
 import sys
@@ -164,7 +165,7 @@ def _wants_traceback() -> bool:
     return bool({"-v", "--verbose"} & set(sys.argv)) or bool(os.environ.get("NORMLINT_TRACEBACK"))
 
 
-def _exit(job: Callable[[], int]) -> None:
+def _exit(job: "Callable[[], int]") -> None:
     """Do a job and exit with its code."""
     try:
         code = job()
@@ -547,7 +548,7 @@ def _jobs(text: str | None) -> str | None:
     return text
 
 
-def _resolver(over: dict[str, Any], config: list[str] | None, *, isolated: bool) -> Resolver:
+def _resolver(over: dict[str, Any], config: list[str] | None, *, isolated: bool) -> "Resolver":
     from normlint.config import Resolver, inline
 
     values: dict[str, Any] = {}

@@ -99,9 +99,8 @@ def _looked_at(
     model: ModelFile, name: str, rules: Sequence[Rule], settings: Settings, options: Options
 ) -> ModelReport:
     from normlint.context import Context
-    from normlint.findings import Reporter
+    from normlint.findings import Reporter, speak
     from normlint.graph import build_graph
-    from normlint.repair import speak
 
     context = Context(build_graph(model.proto, model.values), settings)
     reporter = Reporter(context.graph)
@@ -129,10 +128,10 @@ def _repaired(
     remaining = [reporter.finding(rule, said) for rule, said in result.remaining]
     findings = (*result.fixed, *result.failed, *remaining)
     if options.verify == "model" and result.fixed:
-        findings = (*findings, *_whole(model, result, options))
-        if any(f.code == "NL990" for f in findings[len(result.fixed) :]):
+        moved = _whole(model, result, options)
+        if moved:
             unwritten = tuple(_unapplied(finding) for finding in findings)
-            return _report(model, name, result.context, unwritten, options)
+            return _report(model, name, result.context, (*unwritten, *moved), options)
     report = _report(model, name, result.context, findings, options)
     if result.fixed:
         report = replace(report, changes=changed_lines(model.proto, result.proto))

@@ -12,11 +12,19 @@ from normlint.rule import Computed, NewNode, Replace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from normlint.context import Context
     from normlint.graph import Tensor
     from normlint.results import Verification
     from normlint.rule import Diagnostic, Operand, Rewrite, Rule
 
 _LARGEST_PICTURE = 40
+
+
+def speak(rules: Sequence[Rule], context: Context) -> Iterator[tuple[Rule, Diagnostic]]:
+    """Let every rule say what it has to say of a model."""
+    for rule in rules:
+        for diagnostic in rule.check(context):
+            yield rule, diagnostic
 
 
 class Reporter:

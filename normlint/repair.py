@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from normlint.context import Context
-from normlint.findings import Reporter
+from normlint.findings import Reporter, speak
 from normlint.graph import Constant, build_graph, export_graph
 from normlint.model import NEW, new_tensor
 from normlint.rewrite.edit import Editor
@@ -16,7 +16,7 @@ from normlint.rule import Applicability, Diagnostic, NotFixed, Reason, Rule
 from normlint.verify import Failure, verify_rewrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from onnx import ModelProto, TensorProto
@@ -211,13 +211,6 @@ class Repair:
         """Give what a rule says with the reason why its rewrite was refused, if it was."""
         refusal = self.refused.get(_key(rule, diagnostic))
         return diagnostic if refusal is None else diagnostic.without_rewrite(refusal)
-
-
-def speak(rules: Sequence[Rule], context: Context) -> Iterator[Said]:
-    """Let every rule say what it has to say of a model."""
-    for rule in rules:
-        for diagnostic in rule.check(context):
-            yield rule, diagnostic
 
 
 def _nodes_of(rewrite: Rewrite) -> set[Node]:
