@@ -1,5 +1,7 @@
 """Verification lets an equal rewrite pass and stops one that moves the numbers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import numpy_helper, parser
@@ -118,3 +120,15 @@ def test_what_no_engine_runs_is_no_proof() -> None:
 
     assert isinstance(outcome, Failure)
     assert not outcome.moved
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_few_values_far_from_zero_are_no_fault_of_the_rewrite(width: int) -> None:
+    graph = layer_norm(shape=f"5,7,{width}")
+    ones = Computed((width,), 1, lambda: np.ones(width))
+    recipe = NewNode("LayerNormalization", (graph.inputs[0], ones), {"axis": -1, "epsilon": 1e-5})
+    rewrite = Rewrite("t", Applicability.SAFE, (Replace((graph.outputs[0],), recipe),), ())
+
+    outcome = verify_rewrite(replace(rewrite, region=tuple(graph.nodes)), Constants(graph), 17)
+
+    assert not isinstance(outcome, Failure), outcome
