@@ -66,13 +66,7 @@ def _starts(adds: Sequence[Residual]) -> list[int]:
 
 def _each(adds: Sequence[Residual]) -> tuple[int, ...]:
     period = _period([_signature(add) for add in adds])
-    places: list[int] = []
-    for index, add in enumerate(adds):
-        if add.parallel is not None and places:
-            places.append(places[-1])
-        else:
-            places.append(index // period if period > 1 else (places[-1] + 1 if places else 0))
-    return tuple(places)
+    return tuple(index // period for index in range(len(adds)))
 
 
 def _signature(add: Residual) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from context.stacks import WIDTH, Stack, context_of, words
 
 from normlint.context.endings import ends_bare
-from normlint.context.neighbours import feature_axis
+from normlint.context.neighbours import feature_axis, next_to_convolution, remark
 
 
 def merged(stack: Stack, x: str) -> str:
@@ -378,3 +378,71 @@ def test_flags_and_floats_that_choose_do_not_become_streams() -> None:
     model.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.BOOL
 
     assert words(context_of(model)) == ["post"]
+
+
+def test_a_norm_whose_scale_is_data() -> None:
+    stack = Stack()
+    scale = stack.add("Squeeze", stack.linear("c"), stack.axes(0, 1))
+
+    def adaptive(x: str) -> str:
+        return stack.feed_forward(stack.add("LayerNormalization", x, scale))
+
+    y = stack.norm(stack.layer("x", "bare", adaptive, adaptive))
+    shapes = {"x": (1, 8, WIDTH), "c": (1, 1, WIDTH)}
+
+    assert words(context_of(stack.model(y, inputs=shapes))) == ["pre", "pre", "final"]
+
+
+def test_a_fused_sum_of_three() -> None:
+    stack = Stack()
+    scale, bias = stack.weight(WIDTH), stack.weight(WIDTH)
+    y = stack.add(
+        "SkipLayerNormalization",
+        stack.feed_forward("x"),
+        "x",
+        scale,
+        bias,
+        stack.add("ReduceMax", stack.linear("x"), axes=[0, 1], keepdims=0),
+        domain="com.microsoft",
+    )
+
+    assert words(context_of(stack.model(y))) == ["post"]
+
+
+def batch_norm_reads(make: Any) -> bool:
+    """Say whether a BatchNorm in front of an LSTM counts as one next to convolutions."""
+    stack = Stack()
+    x = stack.add("Transpose", stack.batch_norm(make(stack)), perm=[2, 0, 1])
+    weights = [stack.weight(1, 4 * WIDTH, WIDTH) for _ in range(2)]
+    y = stack.add("LSTM", x, *weights, hidden_size=WIDTH)
+    context = context_of(stack.model(y, inputs={"x": (1, WIDTH, 8), "z": (1, WIDTH, 8)}))
+    (norm,) = (n for n in context.norms if n.nodes[0].op == "BatchNormalization")
+    return next_to_convolution(context.structure.step_of[norm])
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda s: conv(s, "x"), True),
+        (lambda s: s.add("Relu", s.add("Add", conv(s, "x"), conv(s, "z"))), True),
+        (lambda s: s.add("Add", conv(s, "x"), s.add("Add", conv(s, "x"), conv(s, "z"))), True),
+        (lambda s: s.add("Add", conv(s, "x"), "z"), False),
+        (lambda s: s.add("Add", conv(s, "x"), s.add("MatMul", "z", s.weight(8, 8))), False),
+        (lambda s: s.add("MatMul", conv(s, "x"), s.weight(8, 8)), False),
+        (lambda _: "x", False),
+    ],
+)
+def test_what_is_next_to_convolutions(make: Any, *, expected: bool) -> None:
+    assert batch_norm_reads(make) is expected
+
+
+def test_one_token_of_a_sequence_is_no_sequence() -> None:
+    stack = Stack()
+    y = stack.layers("x", "pre", 1)
+    first = stack.add("Gather", y, stack.constant("zero", 0), axis=1)
+    y = stack.linear(stack.batch_norm(stack.linear(first)))
+    context = context_of(stack.model(y, inputs={"x": (1, 8, WIDTH)}))
+    (norm,) = (n for n in context.norms if n.nodes[0].op == "BatchNormalization")
+
+    assert remark(norm, context) == "behind a pool or apart from the tokens"
+    assert remark(context.norms[0], context) == ""

@@ -45,6 +45,20 @@ def test_norms_within_a_branch_stand_in_brackets() -> None:
     assert lines[1].split() == ["0", "L", "attention(LL)", "+"]
 
 
+def test_the_norm_at_the_start_and_convolutions_are_shown() -> None:
+    stack = Stack()
+    x = stack.norm(stack.linear("x"))
+    y = stack.norm(stack.layer(x, "pre", stack.convolution))
+    stream = stream_pictures(context_of(stack.model(y, inputs={"x": (1, 8, 4)})))[0]
+
+    lines = stream_map([stream])
+
+    assert lines[1].split() == ["start", "L"]
+    assert lines[2].split() == ["0", "L", "convolution(B)", "+"]
+    assert lines[-1] == "L LayerNorm, B BatchNorm"
+    assert 'e0["LayerNorm"]' in stream_mermaid(stream)
+
+
 def test_a_model_without_streams_says_so() -> None:
     assert stream_map(()) == ["no residual stream"]
 
