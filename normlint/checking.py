@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normlint.baseline import FILE, Baseline, read, with_baseline
-from normlint.discover import STDIN, discover
+from normlint.discover import STDIN, discover, is_folder
 from normlint.outputs import parse_outputs, write_outputs
 from normlint.plugins import load_cards, load_rules
 from normlint.report import DRAWS_NORMS, stream
@@ -140,7 +140,7 @@ def first_folder(paths: Sequence[str]) -> Path:
     first = Path(paths[0])
     if paths[0] == STDIN:
         return Path()
-    return first if first.is_dir() else first.parent
+    return first if is_folder(first) else first.parent
 
 
 def _config_of(target: Target, resolver: Resolver) -> Config:

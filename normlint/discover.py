@@ -84,9 +84,9 @@ def _expand(argument: str, config_of: Callable[[Path], Config]) -> Iterator[tupl
         yield Target(STDIN_NAME, None), False
         return
     path = Path(argument)
-    if path.is_dir():
+    if is_folder(path):
         yield from ((_target(file, path), False) for file in _search(path, config_of))
-    elif path.exists():
+    elif os.path.exists(path):  # noqa: PTH110 - it says no where a name is too long
         yield _target(path), True
     elif glob.has_magic(argument) and (matched := _matches(argument)):
         for match in matched:
@@ -108,13 +108,21 @@ def _target(path: Path, folder: Path | None = None) -> Target:
     return Target(path.as_posix(), path, inside)
 
 
+def is_folder(path: Path) -> bool:
+    """Say whether a path is a folder; one that the system cannot look at is none."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path raises where a name is too long
+
+
 def missing(path: Path, argument: str) -> str:
     """Say why there is no such path, with the command that fetches it where one does."""
     from normlint.model.sniff import missing_hint
 
     if "://" in argument:
         return f"{argument} is a URL, and normlint reads files"
-    hint = missing_hint(path)
+    try:
+        hint = missing_hint(path)
+    except OSError as error:
+        return f"{argument}: {error.strerror}"
     if hint is not None:
         return f"{argument} is not here. Run: {hint}"
     if path.is_symlink():

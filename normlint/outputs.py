@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +62,5 @@ def write_outputs(report: Report, view: View, outputs: Sequence[Output], colour:
             stream.emit_document(render(output.format, report, view))
     told = any(output.file is None and output.format in TEXT for output in outputs)
     if not told and not view.quiet:
-        sys.stdout.flush()
         for line in summary(report, view):
             stream.say(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ def _target(model: str) -> Target:
     if model == STDIN:
         return Target(STDIN_NAME, None)
     path = Path(model)
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - it says no where a name is too long
         raise UsageError(missing(path, model))
     return Target(path.as_posix(), path)
 

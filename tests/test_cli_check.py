@@ -279,6 +279,25 @@ def test_a_reader_that_leaves_is_no_error(folder: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_change_nothing_but_what_is_said(closed: str, folder: Path) -> None:
+    write(folder / "m.onnx", SPELLED)
+    for form in ("full", "json"):
+        command = f"'{sys.executable}' -m normlint check m.onnx --output-format {form} {closed}"
+        done = subprocess.run(["bash", "-c", command], check=False, timeout=60)
+
+        assert done.returncode == 1
+
+
+def test_a_name_that_is_too_long_is_no_path(folder: Path) -> None:
+    assert folder.exists()
+    for command in ("check", "norms", "show"):
+        outcome = normlint(command, "x" * 5000)
+
+        assert outcome.code == 2
+        assert outcome.err.startswith("normlint: ")
+
+
 def test_jobs_change_nothing_but_the_time(folder: Path) -> None:
     for number in range(5):
         write(folder / f"m{number}.onnx", SPELLED if number % 2 else CLEAN)

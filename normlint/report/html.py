@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from normlint.report.view import View
     from normlint.results import Finding, ModelReport, Report
 
+_MAX_PICTURES = 300
 _LEVELS = ("error", "warning", "info", "fixed")
 
 
@@ -28,6 +29,7 @@ def html(report: Report, view: View) -> str:
     room = files("normlint.report")
     style = room.joinpath("page.css").read_text(encoding="utf-8")
     script = room.joinpath("page.js").read_text(encoding="utf-8")
+    budget = iter(range(_MAX_PICTURES))
     parts = [
         (
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -39,7 +41,7 @@ def html(report: Report, view: View) -> str:
         "<h1>normlint report</h1>\n",
         *(f"<p>{text(line)}</p>\n" for line in summary(report, view)),
         _tools(),
-        *(part for model in report.models for part in _model(model)),
+        *(part for model in report.models for part in _model(model, budget)),
         f'<p class="soft">normlint {__version__}</p>\n',
         f"<script>\n{script}</script>\n</body>\n</html>\n",
     ]
@@ -63,7 +65,7 @@ def _tools() -> str:
     )
 
 
-def _model(model: ModelReport) -> Iterator[str]:
+def _model(model: ModelReport, budget: Iterator[int]) -> Iterator[str]:
     yield f"<section>\n<h2>{text(model.path)}</h2>\n"
     yield f'<p class="soft">{text(_facts(model))}</p>\n'
     if model.inventory:
@@ -72,7 +74,7 @@ def _model(model: ModelReport) -> Iterator[str]:
     if not shown:
         yield "<p>No findings.</p>\n"
     for group in grouped(model, shown):
-        yield from _card(group)
+        yield from _card(group, budget)
     yield "</section>\n"
 
 
@@ -112,7 +114,7 @@ def _legend(model: ModelReport) -> str:
     )
 
 
-def _card(group: Group) -> Iterator[str]:
+def _card(group: Group, budget: Iterator[int]) -> Iterator[str]:
     finding = group.first
     fixed = finding.fix is not None and finding.fix.applied
     level = "fixed" if fixed else finding.severity.value
@@ -124,7 +126,7 @@ def _card(group: Group) -> Iterator[str]:
     yield from _repair(finding)
     yield from _places(group)
     yield from _evidence(finding)
-    yield from _pictures(finding)
+    yield from _pictures(finding, budget)
     yield "</article>\n"
 
 
@@ -161,8 +163,9 @@ def _evidence(finding: Finding) -> Iterator[str]:
         yield f"<details><summary>Evidence</summary><table>{''.join(rows)}</table></details>\n"
 
 
-def _pictures(finding: Finding) -> Iterator[str]:
-    if len(finding.picture) < 2 or not is_connected(finding.picture):
+def _pictures(finding: Finding, budget: Iterator[int]) -> Iterator[str]:
+    """Draw a finding before and after, as long as the page stays of a size that browsers like."""
+    if len(finding.picture) < 2 or not is_connected(finding.picture) or next(budget, None) is None:
         return
     yield '<div class="pictures"><figure>'
     yield svg(finding.picture, title="as it is")

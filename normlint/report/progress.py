@@ -22,7 +22,8 @@ class Progress:
         self._status: Any = None
         self._lock = Lock()
         self._timer: Timer | None = None
-        self._wanted = wanted and sys.stderr.isatty() and not os.environ.get("CI")
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._wanted = wanted and terminal and not os.environ.get("CI")
 
     def __enter__(self) -> Self:
         """Start to wait."""

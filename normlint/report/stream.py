@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def emit(text: str) -> None:
     """Write text for a person to standard output, in signs that its encoding has."""
-    _write(sys.stdout, fit(text, sys.stdout.encoding or "utf-8"))
+    _write(sys.stdout, text)
 
 
 def emit_document(text: str) -> None:
@@ -34,7 +34,7 @@ def emit_document(text: str) -> None:
 
 def say(text: str) -> None:
     """Write a line to standard error."""
-    _write(sys.stderr, fit(f"{text}\n", sys.stderr.encoding or "utf-8"))
+    _write(sys.stderr, f"{text}\n")
 
 
 def save(text: str, path: Path) -> None:
@@ -52,12 +52,16 @@ def encoded(text: str) -> bytes:
 
 def colour_of_stdout(choice: str) -> bool:
     """Decide on colour for standard output; `choice` is auto, always or never."""
-    return wants_colour(choice, os.environ, terminal=sys.stdout.isatty())
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    return wants_colour(choice, os.environ, terminal=terminal)
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO | None, text: str) -> None:
+    # A process whose streams were closed by its parent has none.
+    if stream is None:
+        return
     try:
-        stream.write(text)
+        stream.write(fit(text, stream.encoding or "utf-8"))
         stream.flush()
     except BrokenPipeError:
         _close(stream)
