@@ -11,6 +11,7 @@ from normlint.context.settings import Settings
 if TYPE_CHECKING:
     from normlint.context.placement import Placements
     from normlint.context.places import Placement
+    from normlint.context.precision import Precision
     from normlint.context.quantized import Quantized
     from normlint.context.sequence import SequenceEvidence
     from normlint.context.streams import Stream
@@ -118,3 +119,10 @@ class Context:
         from normlint.context.quantized import Quantized
 
         return Quantized(self.norms, self.streams, self.constants)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """What the types of the model do to its norms."""
+        from normlint.context.precision import Precision
+
+        return Precision(self.norms, self.constants)
