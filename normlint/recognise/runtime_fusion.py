@@ -90,9 +90,10 @@ def _chain(root: Node, constants: Constants) -> Chain | None:
     base = _uncast(power.inputs[0])
     difference = _producer(base, "Sub")
     mean = None if difference is None else _mean_of(difference)
+    whole = None
     if difference is not None and mean is not None:
-        return _centred(difference, mean, inner, constants)
-    return _uncentred(base, inner, constants)
+        whole = _centred(difference, mean, inner, constants)
+    return whole or _uncentred(base, inner, constants)
 
 
 def _centred(

@@ -67,7 +67,36 @@ def model(
     """)
 
 
+WITHOUT_BIAS = {key: step for key, step in LAYER_NORM.items() if key != "y"}
 CASES = {
+    "no bias": (model(WITHOUT_BIAS, {"scaled": "y = Mul(quotient, scale)"}), None),
+    "no bias, unkept axes": (
+        model(WITHOUT_BIAS, {**UNKEPT, "scaled": "y = Mul(quotient, scale)"}, shape=(8, 8)),
+        "keepdims",
+    ),
+    "no bias, unkept mean": (
+        model(
+            WITHOUT_BIAS,
+            {"mean": UNKEPT["mean"], "scaled": "y = Mul(quotient, scale)"},
+            shape=(8, 8),
+        ),
+        None,
+    ),
+    "no bias, mean minus value": (
+        model(
+            WITHOUT_BIAS,
+            {"centred": "centred = Sub(mean, x)", "scaled": "y = Mul(quotient, scale)"},
+        ),
+        None,
+    ),
+    "no bias, long scale": (
+        model(WITHOUT_BIAS, {"scaled": "y = Mul(quotient, scale)"}, shape=(4, 1), out=(4, 8)),
+        "broadcast",
+    ),
+    "no scale": (
+        model(WITHOUT_BIAS, {"quotient": "y = Div(centred, root)", "scaled": ""}, two=4.0),
+        None,
+    ),
     "plain": (model(LAYER_NORM, {}), None),
     "commuted": (model(LAYER_NORM, {"scaled": "scaled = Mul(scale, quotient)"}), None),
     "fourth power": (model(LAYER_NORM, {}, two=4.0), "exponent"),
