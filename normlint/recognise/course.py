@@ -19,20 +19,23 @@ _WIDTH = {16: 7, 10: 10, 1: 23, 11: 52}
 """Bits of the fraction, by element type: bfloat16, float16, float, double."""
 
 
-def ends(likes: Collection[Tensor], graph: Graph) -> Iterator[Tensor]:
-    """Give the last value of each normalisation."""
-    pending = [
-        tensor
-        for tensor in likes
-        if tensor.producer is None or not any(s in likes for s in tensor.producer.inputs)
-    ]
+def ends(reading: Reading, likes: Collection[Tensor]) -> Iterator[Tensor]:
+    """Give the last value of each normalisation; a value after one that ended is none itself."""
+    after: set[Tensor] = set()
+    pending = []
+    for tensor in reading.values:
+        node = tensor.producer
+        if node is not None and any(s in likes or s in after for s in node.inputs):
+            after.add(tensor)
+        elif tensor in likes:
+            pending.append(tensor)
     seen: set[Tensor] = set()
     while pending:
         tensor = pending.pop()
         if tensor in seen:
             continue
         seen.add(tensor)
-        following = _following(tensor, likes, graph)
+        following = _following(tensor, likes, reading.scope.graph)
         if following:
             pending.extend(following)
         else:

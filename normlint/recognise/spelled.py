@@ -95,7 +95,7 @@ class _Search:
             self.centred.update(differences(reading))
             return near_norm(reading, lambda tensor: between(reading, tensor))
         static = {tensor: entry for tensor, entry in likes.items() if entry[0].static}
-        for tensor in ends(static or likes, self.graph):
+        for tensor in ends(reading, static or likes):
             like, kind = likes[tensor]
             norm = self.fact(reading, tensor, like, kind)
             difference = self.centred.get(x)

@@ -71,6 +71,13 @@ def test_casts_of_one_output_do_not_make_several_layers() -> None:
     assert names(norm) == ("x", "h")
 
 
+def test_a_view_of_the_output_is_no_second_layer() -> None:
+    rows = "rows = Constant <value = int64[2] {6, 4}> ()\n first = Constant <value = int64[1] {0}> ()\n"
+    body = LAYER_NORM + "h = Mul (n, g)\n r2 = Reshape (h, rows)\n y = Unsqueeze (r2, first)"
+    norm = one(rows + body, inputs="float[1,6,4] x", outputs="float[1,6,4] y")
+    assert names(norm) == ("x", "h")
+
+
 def test_two_layers_that_share_their_statistics_are_two() -> None:
     found = facts(LAYER_NORM + "p = Mul (n, g)\n q = Mul (n, b)\n s2 = Sin (q)\n y = Add (p, s2)")
     assert sorted(norm.y.name for norm in found.norms) == ["p", "q"]
