@@ -8,11 +8,11 @@ from normlint.context.batch_norms import batch_norm_ops
 from normlint.diagnosing import type_name
 from normlint.normalization import Kind
 from normlint.rewrite.fold_training import as_instance_norm, on_running_statistics
+from normlint.rewrite.norm_ops import layer_norm
 from normlint.rule import (
     Applicability,
     Diagnostic,
     NotFixed,
-    Reason,
     Rewrite,
     Rule,
     Severity,
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from normlint.context import Context
     from normlint.context.batch_norms import BatchNormOp
-
-_LAYER_NORM_SINCE = 17
+    from normlint.normalization import Normalization
 
 
 class BatchNormBatchStatistics(Rule):
@@ -112,17 +111,19 @@ class BatchNormBatchStatistics(Rule):
 def _diagnostic(op: BatchNormOp, context: Context) -> Diagnostic:
     node = op.node
     disguised = _in_disguise(op, context)
-    outcome: Rewrite | NotFixed | None = None
-    if disguised is None:
+    outcome: Rewrite | NotFixed
+    if disguised is not None:
+        outcome = layer_norm(context, disguised)
+        message = (
+            f"a BatchNorm with the statistics of a batch of one is a {disguised.kind} in disguise"
+        )
+    else:
         outcome = as_instance_norm(op, context)
         if isinstance(outcome, NotFixed):
             outcome = on_running_statistics(op, fallback=outcome)
-    elif context.opset_limit < _LAYER_NORM_SINCE:
-        detail = f"{disguised} needs opset {_LAYER_NORM_SINCE}: allow it with --target-opset"
-        outcome = NotFixed(Reason.OPSET, node, detail)
-    message = "a BatchNorm uses the statistics of the batch, so each answer depends on the others"
-    if disguised is not None:
-        message = f"a BatchNorm with the statistics of a batch of one is a {disguised} in disguise"
+        message = (
+            "a BatchNorm uses the statistics of the batch, so each answer depends on the others"
+        )
     return Diagnostic(
         message,
         node,
@@ -133,9 +134,6 @@ def _diagnostic(op: BatchNormOp, context: Context) -> Diagnostic:
     )
 
 
-def _in_disguise(op: BatchNormOp, context: Context) -> str | None:
-    """Name the other normalisation that it computes, where another rule writes that out."""
-    for norm in context.norms:
-        if norm.kind is Kind.LAYER and op.node in norm.nodes:
-            return norm.kind.value
-    return None
+def _in_disguise(op: BatchNormOp, context: Context) -> Normalization | None:
+    """Give the LayerNorm that it is a part of."""
+    return next((n for n in context.norms if n.kind is Kind.LAYER and op.node in n.nodes), None)
