@@ -23,22 +23,23 @@ class FoldableNormAffine(Rule):
     ## What it does
 
     Reports a norm whose bias every reader can take up: each is a Gemm, a Conv without padding, or a
-    MatMul with an Add of a constant behind it, perhaps behind operators that only change the layout.
+    MatMul with an Add of a constant behind it, perhaps behind operators that only change the
+    layout.
     Then `bias_of_reader + weightᵀ · bias_of_norm` is added there, at no cost.
 
     ## Why is this bad?
 
-    The bias is one more parameter to load and one more addition for each element. Above all it stands
-    in the way of other repairs: RMSNormalization has no bias, so a LayerNorm that could be an RMSNorm
-    (NL203) would need an Add behind it, which costs what the RMSNorm saves.
+    The bias is one more parameter to load and one more addition for each element. Above all it
+    stands in the way of other repairs: RMSNormalization has no bias, so a LayerNorm that could be
+    an RMSNorm (NL203) would need an Add behind it, which costs what the RMSNorm saves.
 
     ## Example
 
     `LayerNormalization(x, scale, bias)` that three MatMul + Add read becomes
     `LayerNormalization(x, scale)`, and the constants of the three Adds change.
 
-    The scale stays: the operators demand one, so that to move it gains nothing. NL203 moves the biases
-    of the norms that it converts; whichever of the two comes first, the result is the same.
+    The scale stays: the operators demand one, so that to move it gains nothing. NL203 moves the
+    biases of the norms that it converts; whichever of the two comes first, the result is the same.
 
     ## Fix safety
 

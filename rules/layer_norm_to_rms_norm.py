@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from normlint.context import Context
     from normlint.context.centring import Stream
+    from normlint.context.zero_mean_pins import Pin
     from normlint.normalization import Normalization
     from normlint.rewrite.centre_plan import Plan
 
@@ -25,8 +26,8 @@ class LayerNormToRMSNorm(Rule):
 
     Finds residual streams whose mean over the channels vanishes, or can be made to vanish by
     subtracting it once from the weights that write the stream: embeddings, the last linear operator
-    of each branch, biases. Every LayerNorm that reads such a stream is an RMSNorm with the same scale
-    and epsilon.
+    of each branch, biases. Every LayerNorm that reads such a stream is an RMSNorm with the same
+    scale and epsilon.
 
     ## Why is this bad?
 
@@ -39,8 +40,8 @@ class LayerNormToRMSNorm(Rule):
 
     A Pre-LN transformer of 12 layers has one stream that 25 LayerNorms read. Its embedding tables,
     and the output projections of its attentions and feed-forward blocks, get columns of mean zero;
-    25 LayerNormalizations become RMSNormalizations (opset 23), and their biases move into the linear
-    operators that follow.
+    25 LayerNormalizations become RMSNormalizations (opset 23), and their biases move into the
+    linear operators that follow.
 
     Post-LN models get less: the stream holds the output of a LayerNorm, whose mean depends on the
     input unless its scale is uniform. Then only the norm of the embeddings converts.
@@ -48,8 +49,8 @@ class LayerNormToRMSNorm(Rule):
     ## Fix safety
 
     Safe: the new weights are computed in float64 and rounded once, and the whole stream is verified
-    against float64. Where others read the same weights (an embedding that is also the output layer),
-    they are copied, and the finding says how many bytes that costs.
+    against float64. Where others read the same weights (an embedding that is also the output
+    layer), they are copied, and the finding says how many bytes that costs.
 
     By default a LayerNorm is only replaced where that pays: where its bias moves into every reader,
     or it was spelled out in more nodes. `rms-norm-policy = "always"` replaces the others as well.
@@ -159,27 +160,25 @@ def _message(stream: Stream, made: Plan) -> str:
     count, total = len(stream.convertible), len(stream.norms)
     message = f"{count} of {total} LayerNorm{'s' * (total > 1)} of this stream can be RMSNorm"
     if made.left:
-        kept = len(made.left)
-        message += (
-            f"; {kept} of them {'stays' if kept == 1 else 'stay'}: {_most(made.left.values())}"
-        )
+        stay = "1 of them stays" if len(made.left) == 1 else f"{len(made.left)} of them stay"
+        message += f"; {stay}: {_most(made.left.values()).detail}"
     if stream.pins:
-        message += f"; {len(stream.pins)} cannot: {_most(stream.pins.values())}"
+        message += f"; {len(stream.pins)} cannot: {_most(stream.pins.values()).detail}"
     if made.extra_bytes:
         message += f"; copies {made.extra_bytes:,} bytes of weights that others read as well"
     return message
 
 
-def _most(reasons: Iterable[Any]) -> str:
-    """Give the most frequent reason in words."""
-    return Counter(reason.detail for reason in reasons).most_common(1)[0][0]
+def _most(reasons: Iterable[NotFixed | Pin]) -> NotFixed | Pin:
+    """Give the most frequent reason."""
+    found = list(reasons)
+    often = Counter(reason.detail for reason in found).most_common(1)[0][0]
+    return next(reason for reason in found if reason.detail == often)
 
 
 def _why_not(stream: Stream, made: Plan) -> NotFixed:
-    if made.left:
-        return next(iter(made.left.values()))
-    pin = next(iter(stream.pins.values()))
-    return NotFixed(pin.reason, pin.at, pin.detail)
+    why = _most(made.left.values() or stream.pins.values())
+    return NotFixed(why.reason, why.at, why.detail)
 
 
 def _evidence(stream: Stream, made: Plan) -> dict[str, Any]:
@@ -198,7 +197,7 @@ def _evidence(stream: Stream, made: Plan) -> dict[str, Any]:
     }
 
 
-def _stays(norm: Normalization, why: Any) -> dict[str, str]:
+def _stays(norm: Normalization, why: NotFixed | Pin) -> dict[str, str]:
     return {
         "norm": norm.y.name,
         "reason": why.reason.value,

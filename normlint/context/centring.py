@@ -1,10 +1,10 @@
 """Streams whose mean over the channels can be made to vanish by editing what writes them.
 
-LayerNorm subtracts the mean over the channels of its input. That is a projection P, and linear: where
-everything that writes a residual stream writes the projected value instead, the stream holds Pt in place
-of t, and every LayerNorm that reads it is an RMSNorm with the same scale and epsilon. A tensor must keep
-its value (it is pinned) where somebody reads it to whom the mean matters, or where its producer cannot
-be made to write another value.
+LayerNorm subtracts the mean over the channels of its input. That is a projection P, and linear:
+where everything that writes a residual stream writes the projected value instead, the stream holds
+Pt in place of t, and every LayerNorm that reads it is an RMSNorm with the same scale and epsilon. A
+tensor must keep its value (it is pinned) where somebody reads it to whom the mean matters, or where
+its producer cannot be made to write another value.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 from normlint.context.shapes import complete_shapes
 from normlint.context.zero_mean_pins import Pin, Pins
 from normlint.context.zero_mean_readers import Readers, norm_site
-from normlint.context.zero_mean_sites import Site
-from normlint.context.zero_mean_sources import Centred, Sources
-from normlint.context.zero_mean_steps import Step
+from normlint.context.zero_mean_sources import Sources
 from normlint.normalization import Kind, Normalization
 from normlint.rule import Reason
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.context.context import Context
+    from normlint.context.zero_mean_sites import Site
     from normlint.context.zero_mean_sources import Source
 
 SAVED = 0.45
@@ -231,6 +230,3 @@ def _groups(sites: Iterable[Site], joints: Iterable[tuple[Site, Site]]) -> list[
             pending.extend(fresh)
         found.append(group)
     return found
-
-
-__all__ = ["Centred", "Component", "Step", "Stream", "streams"]

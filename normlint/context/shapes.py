@@ -39,17 +39,30 @@ _BROADCAST = (
 )
 
 
+_MOST_ROUNDS = 4
+
+
 def complete_shapes(graph: Graph, constants: Constants) -> None:
-    """Give tensors of unknown shape the shape that follows from their producers."""
-    for scope in graph.scopes():
-        for node in scope.nodes:
-            if node.op in OPERANDS and node.outputs:
-                complete_integers(node)
-            elif node.op in _READERS and (node.is_standard or node.op in _MICROSOFT):
-                _complete_type(node)
-                # A file may hold any nonsense, and what follows from that is not known.
-                with suppress(ArithmeticError, LookupError, TypeError, ValueError):
-                    _complete(node, constants)
+    """Give tensors of unknown shape the shape that follows from their producers.
+
+    Extents that become known are constants, which are the targets of further operators.
+    """
+    for _ in range(_MOST_ROUNDS):
+        for scope in graph.scopes():
+            for node in scope.nodes:
+                _complete_node(node, constants)
+        if not constants.extend(graph):
+            return
+
+
+def _complete_node(node: Node, constants: Constants) -> None:
+    if node.op in OPERANDS and node.outputs:
+        complete_integers(node)
+    elif node.op in _READERS and (node.is_standard or node.op in _MICROSOFT):
+        _complete_type(node)
+        # A file may hold any nonsense, and what follows from that is not known.
+        with suppress(ArithmeticError, LookupError, TypeError, ValueError):
+            _complete(node, constants)
 
 
 def _complete_type(node: Node) -> None:
@@ -69,17 +82,30 @@ def _complete(node: Node, constants: Constants) -> None:
     if y.is_float and constants.is_constant(y) and not _is_static(y.shape):
         values = constants.known(y)
         y.shape = y.shape if values is None else values.shape
-    if y.shape is not None:
-        return
+    if not _is_static(y.shape):
+        y.shape = _merged(y.shape, _derived(node, constants))
+
+
+def _derived(node: Node, constants: Constants) -> Shape | None:
+    """Give the shape that follows from the operands."""
     given = [tensor.shape for tensor in node.inputs if tensor.name]
     if node.op == "Reshape":
         target = reshaped(node, constants)
-        y.shape = None if target is None else tuple(_plain(extent) for extent in target)
-        return
+        return None if target is None else tuple(_plain(extent) for extent in target)
     first = node.inputs[0].shape if node.inputs else None
     if first is None and node.op not in _BROADCAST and node.op != "Concat":
-        return
-    y.shape = _READERS[node.op](node, [s for s in given if s is not None], constants)
+        return None
+    return _READERS[node.op](node, [s for s in given if s is not None], constants)
+
+
+def _merged(declared: Shape | None, derived: Shape | None) -> Shape | None:
+    """Keep what is declared, but for extents that are not numbers there and are here."""
+    if declared is None or derived is None or len(declared) != len(derived):
+        return derived if declared is None else declared
+    return tuple(
+        found if isinstance(found, int) and not isinstance(given, int) else given
+        for given, found in zip(declared, derived, strict=True)
+    )
 
 
 def _is_static(shape: Shape | None) -> bool:
@@ -217,19 +243,40 @@ def _axes(node: Node, constants: Constants) -> Sequence[int] | None:
 
 
 def _slice(node: Node, given: list[Shape], constants: Constants) -> Shape | None:
-    """Keep the extents of the axes that are not sliced."""
-    axes: Sequence[int] | None = node.attrs.get("axes")
-    starts = node.attrs.get("starts")
+    """Keep the extents of the axes that are not sliced; count the others where that is known."""
+    attrs = node.attrs
+    starts, ends, axes = attrs.get("starts"), attrs.get("ends"), attrs.get("axes")
     if len(node.inputs) > 1:
-        starts = node.inputs[1].shape and [0] * int(node.inputs[1].shape[0] or 0)
+        starts, ends = (constants.integers(node.input(place)) for place in (1, 2))
         axes = constants.integers(node.input(3))
+        if axes is None and node.input(3) is None and node.inputs[1].shape:
+            axes = range(int(node.inputs[1].shape[0] or 0))
     if axes is None:
         axes = range(len(starts)) if starts else None
     if axes is None:
         return None
-    rank = len(given[0])
-    sliced = {axis % rank for axis in axes}
-    return tuple(None if axis in sliced else extent for axis, extent in enumerate(given[0]))
+    steps = constants.integers(node.input(4)) if node.input(4) is not None else (1,) * len(axes)
+    result = list(given[0])
+    for place, axis in enumerate(axes):
+        extent = result[axis]
+        if starts and ends and steps and isinstance(extent, int):
+            result[axis] = len(
+                range(*slice(starts[place], ends[place], steps[place]).indices(extent))
+            )
+        else:
+            result[axis] = None
+    return tuple(result)
+
+
+def _pad(node: Node, given: list[Shape], constants: Constants) -> Shape | None:
+    shape = given[0]
+    pads = node.attrs.get("pads")
+    if len(node.inputs) > 1:
+        pads = constants.integers(node.input(1))
+    if pads is None or len(pads) != 2 * len(shape):
+        return (None,) * len(shape) if node.input(3) is None else None
+    both = zip(shape, pads, pads[len(shape) :], strict=False)
+    return tuple(e + low + high if isinstance(e, int) else None for e, low, high in both)
 
 
 def _flatten(node: Node, given: list[Shape], _: Constants) -> Shape | None:
@@ -250,7 +297,18 @@ def _pool(node: Node, given: list[Shape], _: Constants) -> Shape | None:
 
 
 _FROM_FIRST = frozenset(
-    ("Reshape", "Transpose", "Expand", "Flatten", "Gather", "Squeeze", "Unsqueeze", "Slice", "Clip")
+    (
+        "Reshape",
+        "Transpose",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Squeeze",
+        "Unsqueeze",
+        "Slice",
+        "Clip",
+        "Pad",
+    )
 )
 """Operators with inputs of another type behind the first."""
 
@@ -271,4 +329,5 @@ _READERS: dict[str, Reader] = {
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Slice": _slice,
+    "Pad": _pad,
 }

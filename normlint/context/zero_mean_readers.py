@@ -8,7 +8,7 @@ import numpy as np
 
 from normlint.context.zero_mean_sites import Site, site
 from normlint.context.zero_mean_steps import reduced_axes
-from normlint.model.values import ValuesUnavailable
+from normlint.model import ValuesUnavailable
 from normlint.normalization import Kind
 
 if TYPE_CHECKING:
@@ -57,19 +57,18 @@ class Readers:
         cluster = self._parts.get(node)
         if cluster is not None and cluster.is_closed and cluster.normalises(at):
             return True
-        if not node.is_standard:
-            return False
-        if node.op in _SHAPE_ONLY:
-            return True
-        if node.op == "CastLike":
-            return node.inputs[0] is not at.tensor
+        return node.is_standard and self._is_indifferent_operator(node, at)
+
+    def _is_indifferent_operator(self, node: Node, at: Site) -> bool:
         if node.op in _SOFTMAX or node.op in _EXTREME:
             return self._over_channels(node, at)
         if node.op == "ReduceMean":
             return self._is_mean(node, at) and _only_subtracted(node, at.tensor)
         if node.op == "Sub":
             return self.centres(node, at.tensor, at)
-        return self._sums_to_zero(node, at)
+        if node.op == "CastLike":
+            return node.inputs[0] is not at.tensor
+        return node.op in _SHAPE_ONLY or self._sums_to_zero(node, at)
 
     def centres(self, node: Node, x: Tensor, at: Site) -> bool:
         """Whether a node subtracts from x its own mean over channels of the site."""
@@ -107,7 +106,7 @@ class Readers:
         return set(range(node.attrs.get("axis", 1) % rank, rank)) <= set(at.axes)
 
     def _sums_to_zero(self, node: Node, at: Site) -> bool:
-        """Whether a linear node's weights over the channels sum to zero, so that a shift vanishes."""
+        """Whether the weights of a linear node sum to zero over the channels: a shift vanishes."""
         if at.first != at.last or not at.is_last or node.op not in {"MatMul", "Gemm"}:
             return False
         if node.inputs[0] is not at.tensor or node.inputs[1] is at.tensor:
@@ -122,14 +121,14 @@ class Readers:
             values = self._constants.values(weight)
         except ValuesUnavailable:
             return False
-        return bool(_is_zero_mean(values, axis))
+        return _is_zero_mean(values, axis)
 
 
 def _is_zero_mean(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], axis: int) -> bool:
     wide = values.astype(np.float64)
     most = float(np.abs(wide).max(initial=0.0))
     sums = float(np.abs(wide.sum(axis=axis)).max(initial=0.0))
-    return sums <= 4 * np.finfo(np.float32).eps * np.sqrt(wide.shape[axis]) * most
+    return bool(sums <= 4 * np.finfo(np.float32).eps * np.sqrt(wide.shape[axis]) * most)
 
 
 def _only_subtracted(mean: Node, x: Tensor) -> bool:

@@ -53,7 +53,7 @@ class Site(NamedTuple):
 def site(tensor: Tensor, axes: Sequence[int]) -> Site | None:
     """Give the site of a tensor whose mean is taken over some axes, negative or not.
 
-    None where the axes are no neighbours, their extents are not known, or there is one channel only.
+    None where the axes are no neighbours, their extents are not known, or there is one channel.
     """
     shape = tensor.shape
     if shape is None or not axes:
@@ -89,7 +89,9 @@ def sites_of_width(tensor: Tensor, width: int) -> Iterator[Site]:
 
 def same_extents(one: Sequence[Extent], other: Sequence[Extent]) -> bool:
     """Whether two shapes are known to be equal: the same numbers and the same names."""
-    return len(one) == len(other) and all(a == b and a is not None for a, b in zip(one, other))
+    return len(one) == len(other) and all(
+        a == b and a is not None for a, b in zip(one, other, strict=True)
+    )
 
 
 def known_product(extents: Sequence[Extent]) -> int | None:

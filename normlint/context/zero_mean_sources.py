@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from normlint.context.zero_mean_writers import (
     uniform,
     writes_zero_mean,
 )
-from normlint.model.values import ValuesUnavailable
+from normlint.model import ValuesUnavailable
 from normlint.normalization import Kind, Normalization
 from normlint.rule import Reason
 
@@ -148,11 +149,11 @@ class Sources:
         return constants
 
     def _are_zero(self, constants: list[Site]) -> bool:
-        constants.sort(key=lambda found: np.prod(found.shape, dtype=np.float64))
+        constants.sort(key=_size)
         return all(self._is_zero(constant) for constant in constants)
 
     def _needed(self, at: Site) -> list[Site] | None:
-        """Give the tensors whose means must be zero for that of a tensor to be; None where unknown."""
+        """Give the tensors whose means decide whether that of a tensor is zero; None for never."""
         source = self.of(at)
         if isinstance(source, Centred):
             return []
@@ -163,10 +164,7 @@ class Sources:
         if isinstance(source, Normalization):
             return [] if source.bias is None or self._has_zero_mean_bias(source, at) else None
         norm = self._norms.get(at.tensor)
-        if norm is not None and norm.kind is Kind.RMS and norm.bias is None:
-            if norm.x.shape == at.tensor.shape and uniform(norm.scale):
-                return [Site(norm.x, at.first, at.last)]
-        return None
+        return [Site(norm.x, at.first, at.last)] if norm is not None and _scales(norm) else None
 
     def _is_nothing(self, tensor: Tensor) -> bool:
         return self._constants.uniform(tensor) == 0
@@ -186,6 +184,16 @@ class Sources:
             return is_zero_mean(self._constants.values(at.tensor), at.axes)
         except ValuesUnavailable:
             return False
+
+
+def _scales(norm: Normalization) -> bool:
+    """Whether a norm multiplies all channels of x by the same number, which depends on x."""
+    plain = norm.kind is Kind.RMS and norm.bias is None and norm.x.shape == norm.y.shape
+    return plain and uniform(norm.scale)
+
+
+def _size(at: Site) -> int:
+    return prod(extent for extent in at.shape if isinstance(extent, int))
 
 
 def can_be_dropped(how: Step, at: Site) -> bool:

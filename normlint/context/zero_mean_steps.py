@@ -1,8 +1,8 @@
 """Operators that commute with the subtraction of the mean over the channels.
 
-Such an operator is linear in some of its operands, and takes each channel of its output from the same
-channel of those (`full`). Centring its output is the same as centring them. What it adds to all channels
-alike (`shifts`) vanishes.
+Such an operator is linear in some of its operands, and takes each channel of its output from the
+same channel of those (`full`). Centring its output is the same as centring them. What it adds to
+all channels alike (`shifts`) vanishes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _roles(
     node: Node, out: Site, places: Sequence[int]
 ) -> tuple[list[tuple[int, Site]], list[int]]:
     """Sort operands into full ones and ones without channels. Raises ValueError for others."""
-    full, ones = [], []
+    full: list[tuple[int, Site]] = []
+    ones: list[int] = []
     for place in places:
         found = _role(node.inputs[place], out)
         if found is None:
@@ -157,8 +158,8 @@ def _transpose(node: Node, out: Site, _: Constants) -> Step | None:
 def _reshape(node: Node, out: Site, _: Constants) -> Step | None:
     """Read a change of shape that keeps the channels together, in the same order.
 
-    The elements are in row-major order, so the channels stay where they are if as many elements come
-    within them, or as many groups of them come before.
+    The elements are in row-major order, so the channels stay where they are if as many elements
+    come within them, or as many groups of them come before.
     """
     x = node.inputs[0]
     if x.shape is None:
@@ -185,7 +186,7 @@ def _same_place(found: Site, out: Site) -> bool:
 def _concat(node: Node, out: Site, _: Constants) -> Step | None:
     if node.attrs.get("axis", 1) % len(out.shape) in out.axes:
         return None
-    full = []
+    full: list[tuple[int, Site]] = []
     for place, tensor in enumerate(node.inputs):
         found = _kept(node, out, place)
         if found is None or not tensor.name:
@@ -285,7 +286,7 @@ def _reduce(node: Node, out: Site, constants: Constants) -> Step | None:
 
 
 def reduced_axes(node: Node, constants: Constants) -> tuple[int, ...] | None:
-    """Give the axes that a reduction names, as an attribute or an input; None where it names none."""
+    """Give the axes that a reduction names, as an attribute or an input; None where it does not."""
     if node.input(1) is not None:
         return constants.integers(node.input(1))
     return _ints(node, "axes")
@@ -314,7 +315,7 @@ def _gemm(node: Node, out: Site, _: Constants) -> Step | None:
     x = node.inputs[place]
     if x.shape is None or len(x.shape) != 2 or x.shape[axis] != out.width:
         return None
-    full, ones = [(place, Site(x, axis, axis))], []
+    full, ones = [(place, Site(x, axis, axis))], list[int]()
     if node.input(2) is not None:
         try:
             more, ones = _roles(node, out, (2,))

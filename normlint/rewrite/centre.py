@@ -64,8 +64,8 @@ class Edits:
     def _centre_step(self, how: Step, at: Site, explicit: frozenset[Site]) -> None:
         node = how.node
         self.touched.setdefault(node)
-        if how.shifts and can_be_dropped(how, at) and how.full[0][1] not in explicit:
-            self._dropped[at.tensor] = node.inputs[how.full[0][0]]
+        if how.shifts and can_be_dropped(how, at):
+            self._drop_shift(how, at, explicit)
             return
         for place in how.shifts:
             self.change(node, place, zeroed())
@@ -74,6 +74,14 @@ class Edits:
                 self.change(node, place, centred(operand))
             elif operand in explicit:
                 self._operands[node, place] = self.explicit(operand)
+
+    def _drop_shift(self, how: Step, at: Site, explicit: frozenset[Site]) -> None:
+        """Leave out what is added to all channels alike, and the node that adds it."""
+        place, operand = how.full[0]
+        if operand in explicit:
+            self.replace(at.tensor, NewNode("Identity", (self.explicit(operand),)), (how.node,))
+        else:
+            self._dropped[at.tensor] = how.node.inputs[place]
 
     def _centre_scaled(self, source: Scaled, at: Site) -> None:
         inverse = source.node.op == "Div"
@@ -105,7 +113,7 @@ class Edits:
             self.touched.setdefault(tensor.producer)
 
     def operand(self, tensor: Tensor) -> Tensor:
-        """Give the tensor that is read in place of one: what is dropped has no producer any more."""
+        """Give the tensor that is read in place of one that may be dropped."""
         while tensor in self._dropped:
             tensor = self._dropped[tensor]
         return tensor

@@ -14,6 +14,8 @@ from normlint.rewrite.centre_constants import Change, added
 from normlint.rule import NotFixed, Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from normlint.context.constants import Constants
     from normlint.graph import Node, Tensor
     from normlint.normalization import Normalization, Parameter
@@ -39,7 +41,7 @@ class Fold:
 
 
 def bias_folds(norm: Normalization, constants: Constants) -> list[Fold] | NotFixed:
-    """Give where the bias of a norm goes when all its readers take it up; why not where one does not."""
+    """Give where the bias of a norm goes when all its readers take it up, or why one does not."""
     bias, axis = norm.bias, norm.axes
     if bias is None or axis is None or not bias.is_constant or norm.permutation is not None:
         return NotFixed(Reason.WEIGHTS_NOT_CONSTANT, norm.y, "the bias is no constant")
@@ -87,7 +89,7 @@ class _Folding:
         return self.found
 
     def through(self, node: Node, at: Site) -> list[Site] | None:
-        """Give the outputs of an operator that only moves the channels, on which they are in order."""
+        """Give the outputs of an operator that only moves the channels, all of them in order."""
         if node.op not in _LAYOUT or not node.is_standard or node.graph is not at.tensor.graph:
             return None
         found: list[Site] = []
@@ -109,20 +111,14 @@ class _Folding:
 
     def into(self, node: Node, at: Site) -> bool:
         """Note what a linear reader must add to its bias; say whether it can."""
-        if not node.is_standard or node.graph is not at.tensor.graph:
+        reader = {"MatMul": self.into_matmul, "Gemm": self.into_gemm, "Conv": self.into_conv}
+        if node.op not in reader or not node.is_standard or node.graph is not at.tensor.graph:
             return False
-        if sum(tensor is at.tensor for tensor in node.inputs) != 1:
-            return False
-        if node.inputs[0] is not at.tensor or len(node.inputs) < 2:
+        places = [place for place, tensor in enumerate(node.inputs) if tensor is at.tensor]
+        if places != [0] or len(node.inputs) < 2:
             return False
         weight = node.inputs[1]
-        if not self.constants.is_constant(weight):
-            return False
-        if node.op == "MatMul":
-            return self.into_matmul(node, at, weight)
-        if node.op == "Gemm":
-            return self.into_gemm(node, at, weight)
-        return node.op == "Conv" and self.into_conv(node, at, weight)
+        return self.constants.is_constant(weight) and reader[node.op](node, at, weight)
 
     def into_matmul(self, node: Node, at: Site, weight: Tensor) -> bool:
         shape = weight.shape
@@ -136,7 +132,8 @@ class _Folding:
             return False
         for reader, place in zip(node.y.consumers, places, strict=True):
             assert place is not None  # noqa: S101 - just looked
-            self.note(reader, place, node, (width,), lambda: self.vector() @ self.wide(weight))
+            values = self.addend(node, width, lambda: self.vector() @ self.wide(weight))
+            self.note(reader, place, node, values)
         return True
 
     def bias_of(self, reader: Node, product: Tensor, width: int) -> int | None:
@@ -168,9 +165,9 @@ class _Folding:
 
         def values() -> Array:
             matrix = self.wide(weight)
-            return alpha / beta * (self.vector() @ (matrix.T if transposed else matrix))
+            return np.asarray(alpha / beta * (self.vector() @ (matrix.T if transposed else matrix)))
 
-        self.note(node, 2, node, (width,), values, node.y.dtype)
+        self.note(node, 2, node, self.addend(node, width, values, node.y.dtype))
         return True
 
     def into_conv(self, node: Node, at: Site, weight: Tensor) -> bool:
@@ -186,23 +183,21 @@ class _Folding:
             return False
 
         def values() -> Array:
-            taps = self.wide(weight).reshape(groups, outputs // groups, shape[1], -1).sum(-1)
-            return np.einsum("goc,gc->go", taps, self.vector().reshape(groups, -1)).reshape(-1)
+            inputs = self.start.width // groups
+            taps = self.wide(weight).reshape(groups, outputs // groups, inputs, -1).sum(-1)
+            folded = np.einsum("goc,gc->go", taps, self.vector().reshape(groups, -1))
+            return np.asarray(folded.reshape(-1))
 
-        self.note(node, 2, node, (outputs,), values, node.y.dtype)
+        self.note(node, 2, node, self.addend(node, outputs, values, node.y.dtype))
         return True
 
-    def note(
-        self,
-        holder: Node,
-        place: int,
-        linear: Node,
-        shape: tuple[int, ...],
-        values: Any,
-        dtype: int = 0,
-    ) -> None:
-        change = added((self.start.tensor, linear), values, shape, dtype)
+    def note(self, holder: Node, place: int, linear: Node, change: Change) -> None:
         self.found.append(Fold(holder, place, change, (*self.passed, linear, holder)))
+
+    def addend(
+        self, linear: Node, width: int, values: Callable[[], Array], dtype: int = 0
+    ) -> Change:
+        return added((self.start.tensor, linear), values, (width,), dtype)
 
     def vector(self) -> Array:
         """Give the bias along the channels."""

@@ -71,7 +71,7 @@ def centred(at: Site) -> Change:
     axes = tuple(at.axes)
 
     def apply(values: Array) -> Array:
-        return values - values.mean(axis=axes, keepdims=True)
+        return np.asarray(values - values.mean(axis=axes, keepdims=True))
 
     return Change(("centred", axes), _CENTRED, apply)
 
@@ -89,7 +89,8 @@ def scaled_by(factor: Site, at: Site, constants: Constants, *, inverse: bool) ->
         inner = len(at.shape) - at.last - 1
         aligned = vector.reshape(*(e for e in at.widths if isinstance(e, int)), *(1,) * inner)
         with np.errstate(all="ignore"):
-            return values / aligned if inverse else values * aligned
+            result: Array = values / aligned if inverse else values * aligned
+        return result
 
     return Change(("scaled", factor.tensor, inverse, at.first, at.last), _SCALED, apply)
 

@@ -47,7 +47,7 @@ class RMSNorm:
 
     norm: Normalization
     is_op: bool
-    """RMSNormalization, or the spelling that runtimes fuse: Pow, ReduceMean, Add, Sqrt, Div, Mul."""
+    """RMSNormalization, or the spelling that runtimes fuse: Pow, ReduceMean, Add, Sqrt, Div."""
     opset: int
     """The opset that the nodes are of."""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from normlint.context import Context
     from normlint.context.centring import Component, Stream
     from normlint.context.zero_mean_sites import Site
+    from normlint.graph import Tensor
     from normlint.normalization import Normalization
     from normlint.rule import Operand
 
@@ -62,17 +63,18 @@ def plan(stream: Stream, context: Context) -> Plan:
     """Decide for each LayerNorm that can be an RMSNorm whether it becomes one, and how."""
     made = Plan()
     edits = Edits(context.constants, context.opset)
+    explicit: dict[Tensor, Site] = {}
     for component in stream.components:
         swaps = _swaps(component, context, made)
         if not swaps:
             continue
         made.swaps.extend(swaps)
         edits.centre(component, stream.sources)
-        made.explicit += len(component.explicit)
+        explicit.update((at.tensor, at) for at in component.explicit)
         made.extra_bytes += extra_bytes(component, stream.sources, context.constants)
-        explicit = {at.tensor: at for at in component.explicit}
-        for swap in swaps:
-            _swap(edits, swap, explicit)
+    made.explicit = len(explicit)
+    for swap in made.swaps:
+        _swap(edits, swap, explicit)
     _centre_biases(edits, made)
     if made.swaps:
         made.rewrite = _rewrite(made, edits, context)
@@ -151,7 +153,7 @@ def _is_trailing(norm: Normalization) -> bool:
     return norm.axes is not None and norm.axes == tuple(range(-len(norm.axes), 0))
 
 
-def _swap(edits: Edits, swap: Swap, explicit: dict[object, Site]) -> None:
+def _swap(edits: Edits, swap: Swap, explicit: dict[Tensor, Site]) -> None:
     norm = swap.norm
     at = explicit.get(norm.x)
     x: Operand = edits.explicit(at) if at is not None else edits.operand(norm.x)

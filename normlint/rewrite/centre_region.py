@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
+from normlint.model import ValuesUnavailable
 from normlint.rule import Replace
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from normlint.normalization import Normalization
     from normlint.rule import Edit
 
-_ROUNDING = {TensorProto.BFLOAT16: 5e-2, TensorProto.FLOAT16: 1e-2}
+_SHAPE_ONLY = frozenset(("Shape", "Size"))
+_MOST_NODES = 20_000
+_ROUNDING: dict[int, float] = {TensorProto.BFLOAT16: 5e-2, TensorProto.FLOAT16: 1e-2}
 """Relative error that weights of a type leave when they are rounded anew."""
 
 
@@ -54,19 +57,48 @@ def with_readers(
 
 
 def region(nodes: Iterable[Node], constants: Constants) -> tuple[Node, ...]:
-    """Give some nodes and those that compute shapes and indices for them.
+    """Give some nodes with what is needed to run them on made-up inputs.
 
-    A shape that is made up does not fit the tensors; one that is computed does.
+    That is what computes shapes and indices for them, for a made-up one would not fit; and what
+    computes tensors whose extents are open, up to tensors whose extents are numbers, or those of
+    the inputs.
     """
     found = dict.fromkeys(nodes)
+    graph = next(iter(found)).graph
+    names = {extent for tensor in graph.inputs for extent in tensor.shape or ()}
     pending = list(found)
-    while pending:
-        for tensor in pending.pop().inputs:
-            node = tensor.producer
-            if node is None or node in found or tensor.is_float or not tensor.dtype:
+    indices: set[Node] = set()
+    while pending and len(found) < _MOST_NODES:
+        node = pending.pop()
+        for tensor in node.inputs:
+            source = tensor.producer
+            if source is None or source in found or source.graph is not graph:
                 continue
-            if constants.is_constant(tensor) or node.graph is not next(iter(found)).graph:
+            if constants.is_constant(tensor) and _is_known(tensor, constants):
                 continue
-            found.setdefault(node)
-            pending.append(node)
+            is_index = node in indices and node.op not in _SHAPE_ONLY
+            if is_index or not tensor.is_float:
+                indices.add(source)
+            elif not _is_open(tensor, names):
+                continue
+            found.setdefault(source)
+            pending.append(source)
     return tuple(found)
+
+
+def _is_open(tensor: Tensor, names: set[int | str | None]) -> bool:
+    """Whether extents are neither numbers nor those of an input."""
+    if tensor.shape is None:
+        return True
+    return any(not isinstance(e, int) and (e is None or e not in names) for e in tensor.shape)
+
+
+def _is_known(tensor: Tensor, constants: Constants) -> bool:
+    """Whether a constant can be had without running the model; weights are not read for that."""
+    if tensor.is_constant or tensor.is_float:
+        return True
+    try:
+        constants.values(tensor)
+    except ValuesUnavailable:
+        return False
+    return True
