@@ -109,6 +109,14 @@ class NormsFormat(StrEnum):
     JSON = "json"
 
 
+def complete_rule(incomplete: str) -> list[str]:
+    """Give the codes and names of rules that begin so, for the shell."""
+    from normlint.plugins import load_cards
+
+    names = [name for card in load_cards() for name in (card.code, card.name)]
+    return [name for name in names if name.startswith(incomplete)]
+
+
 Paths = Annotated[
     list[str] | None,
     typer.Argument(
@@ -200,13 +208,18 @@ def check(
     *,
     paths: Paths = None,
     select: Annotated[
-        list[str] | None, typer.Option(metavar="RULES", help="Run these rules only.")
+        list[str] | None,
+        typer.Option(metavar="RULES", help="Run these rules only.", autocompletion=complete_rule),
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option(metavar="RULES", help="Do not run these rules.")
+        list[str] | None,
+        typer.Option(metavar="RULES", help="Do not run these rules.", autocompletion=complete_rule),
     ] = None,
     extend_select: Annotated[
-        list[str] | None, typer.Option(metavar="RULES", help="Run these rules besides.")
+        list[str] | None,
+        typer.Option(
+            metavar="RULES", help="Run these rules besides.", autocompletion=complete_rule
+        ),
     ] = None,
     preview: Annotated[
         bool | None, typer.Option("--preview/--no-preview", help="Run rules in preview too.")
@@ -429,8 +442,36 @@ def show(
 
 
 @app.command()
+def measure(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.")],
+    *,
+    data: Annotated[
+        Path, typer.Option(help="Your own inputs (npz): an array for each input of the model.")
+    ],
+    output_format: Annotated[NormsFormat, typer.Option(help="Format.")] = NormsFormat.TEXT,
+    verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
+    color: ColorOption = Color.AUTO,
+    config: ConfigOption = None,
+    isolated: Isolated = False,
+) -> None:
+    """Run a model on your own data and show what its norms see: means, ranges, outlier channels."""
+
+    def job() -> int:
+        from normlint.measuring import measure as measure_model
+
+        settings = _resolver({}, config, isolated=isolated).for_folder(model.parent).settings
+        as_json = output_format is NormsFormat.JSON
+        return measure_model(model, data, settings, as_json=as_json, color=color.value)
+
+    _exit(job)
+
+
+@app.command()
 def explain(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule's code or name.")],
+    rule: Annotated[
+        str,
+        typer.Argument(metavar="RULE", help="A rule's code or name.", autocompletion=complete_rule),
+    ],
     *,
     output_format: Annotated[
         PageFormat, typer.Option("--format", "--output-format", help="Format.")

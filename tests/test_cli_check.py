@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import onnx
 import pytest
@@ -49,6 +50,21 @@ SITUATIONS = {
 }
 
 
+def is_whole(form: str, text: str) -> bool:
+    """Say whether a text is exactly one document of its format."""
+    if form in {"json", "sarif", "gitlab"}:
+        return isinstance(json.loads(text), dict | list)
+    if form == "jsonl":
+        return json.loads(text.splitlines()[-1])["type"] == "summary"
+    if form == "junit":
+        return ET.fromstring(text).tag == "testsuites"  # noqa: S314 - our own document
+    if form == "html":
+        return text.startswith("<!DOCTYPE html>") and text.endswith("</html>\n")
+    if form == "github":
+        return all(line.startswith("::") for line in text.splitlines())
+    return True
+
+
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_exit_code_is_the_same_in_every_format(situation: str, folder: Path) -> None:
     expected, arguments = SITUATIONS[situation]
@@ -62,6 +78,8 @@ def test_exit_code_is_the_same_in_every_format(situation: str, folder: Path) -> 
         outcome = normlint("check", *arguments, "--output-format", form, "--jobs", "1")
 
         assert outcome.code == expected, (form, outcome)
+        assert expected == 2 or is_whole(form, outcome.out)
+        assert (outcome.out == "") is (expected == 2) or form in {"github", "concise"}
 
 
 def test_a_finding_names_path_code_rule_place_and_repair(folder: Path) -> None:

@@ -200,6 +200,13 @@ def test_rules_in_three_formats() -> None:
         assert set(entry) == {"code", "name", "severity", "fix", "preview", "summary", "page"}
 
 
+def test_the_shell_completes_rules() -> None:
+    from normlint.cli import complete_rule
+
+    assert complete_rule("NL90") == [f"NL90{number}" for number in range(1, 8)]
+    assert complete_rule("decomposed-layer") == ["decomposed-layer-norm"]
+
+
 def test_a_clean_model_has_nothing_to_show(folder: Path) -> None:
     write(folder / "m.onnx", CLEAN)
 
