@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Ask: TypeAlias = "Callable[[Tensor], Shape | None]"
 
-_FARTHEST = 256
-"""Nodes to look back through for one tensor."""
 _DEEPEST = 8
 """Shapes that are asked for while others are: a Reshape reads extents of other tensors."""
 _AS_FIRST = frozenset(
@@ -75,7 +73,11 @@ _AS_FIRST = frozenset(
     ]
 )
 _ELEMENTWISE = frozenset(("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where"))
+_OF_SEVERAL = frozenset(("MatMul", "FusedMatMul", "Gemm", "Concat", "Gather"))
 _CONVOLUTIONS = frozenset(("Conv", "FusedConv", "NhwcFusedConv"))
+_REDUCTIONS = frozenset(
+    ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare")
+)
 _POOLS = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"))
 
 
@@ -101,27 +103,24 @@ class Shapes:
     def _follow(self, tensor: Tensor) -> None:
         """Find the shapes of a tensor and of those that it is computed from."""
         pending = [tensor]
-        budget = _FARTHEST
-        while pending and budget:
-            budget -= 1
+        opened: set[Tensor] = set()
+        while pending:
             current = pending[-1]
             node = current.producer
             if node is None or current.shape is not None or current in self._known:
                 pending.pop()
-                continue
-            waiting = [t for t in _needed(node) if t.shape is None and t not in self._known]
-            waiting = [t for t in waiting if t.producer is not None and t not in pending]
-            if waiting:
-                pending.extend(waiting)
-                continue
-            self._known[current] = self._made(node, current)
-            pending.pop()
+            elif current in opened:
+                self._known[current] = self._made(node, current)
+                pending.pop()
+            else:
+                opened.add(current)
+                pending.extend(source for source in _needed(node) if source not in opened)
 
     def _ask(self, tensor: Tensor) -> Shape | None:
         return tensor.shape if tensor.shape is not None else self._known.get(tensor)
 
     def _made(self, node: Node, tensor: Tensor) -> Shape | None:
-        if not node.inputs or node.outputs[0] is not tensor:
+        if not node.inputs or (node.outputs[0] is not tensor and node.op != "Split"):
             return None
         if node.op in _AS_FIRST:
             return self._ask(node.inputs[0])
@@ -130,7 +129,7 @@ class Shapes:
         if node.op == "Reshape" and len(node.inputs) > 1:
             return self._reshaped(node)
         maker = _MAKERS.get(node.op)
-        return None if maker is None else maker(node, self._ask)
+        return None if maker is None else maker(node, self._ask, self.constants)
 
     def _reshaped(self, node: Node) -> Shape | None:
         made = reshaped(node, self.constants)
@@ -143,7 +142,7 @@ class Shapes:
 
 
 def _needed(node: Node) -> list[Tensor]:
-    if node.op in _ELEMENTWISE or node.op in {"MatMul", "FusedMatMul", "Gemm", "Concat"}:
+    if node.op in _ELEMENTWISE or node.op in _OF_SEVERAL:
         return list(node.inputs)
     return list(node.inputs[:1])
 
@@ -165,7 +164,7 @@ def _broadcast(shapes: list[Shape | None]) -> Shape | None:
     return tuple(result)
 
 
-def _multiplied(node: Node, ask: Ask) -> Shape | None:
+def _multiplied(node: Node, ask: Ask, _: Constants) -> Shape | None:
     left, right = ask(node.inputs[0]), ask(node.inputs[1])
     if left is None or right is None or len(left) < 2 or len(right) < 2:
         return None
@@ -175,7 +174,7 @@ def _multiplied(node: Node, ask: Ask) -> Shape | None:
     return (*(batch or ()), left[-2], right[-1])
 
 
-def _convolved(node: Node, ask: Ask) -> Shape | None:
+def _convolved(node: Node, ask: Ask, _: Constants) -> Shape | None:
     weight = ask(node.inputs[1])
     if weight is None or len(weight) < 3:
         return None
@@ -184,7 +183,7 @@ def _convolved(node: Node, ask: Ask) -> Shape | None:
     return (batch, weight[0], *([None] * (len(weight) - 2)))
 
 
-def _pooled(node: Node, ask: Ask) -> Shape | None:
+def _pooled(node: Node, ask: Ask, _: Constants) -> Shape | None:
     before = ask(node.inputs[0])
     if before is None or len(before) < 3:
         return None
@@ -192,7 +191,7 @@ def _pooled(node: Node, ask: Ask) -> Shape | None:
     return (*before[:2], *([extent] * (len(before) - 2)))
 
 
-def _transposed(node: Node, ask: Ask) -> Shape | None:
+def _transposed(node: Node, ask: Ask, _: Constants) -> Shape | None:
     before = ask(node.inputs[0])
     order = node.attrs.get("perm")
     if before is None:
@@ -202,21 +201,72 @@ def _transposed(node: Node, ask: Ask) -> Shape | None:
     return tuple(before[axis] for axis in order) if len(order) == len(before) else None
 
 
-def _joined(node: Node, ask: Ask) -> Shape | None:
+def _joined(node: Node, ask: Ask, _: Constants) -> Shape | None:
     known = [shape for source in node.inputs if (shape := ask(source)) is not None]
     return (None,) * len(known[0]) if known else None
 
 
-def _same_rank(node: Node, ask: Ask) -> Shape | None:
+def _same_rank(node: Node, ask: Ask, _: Constants) -> Shape | None:
     before = ask(node.inputs[0])
     return None if before is None else (None,) * len(before)
 
 
-_MAKERS: dict[str, Callable[[Node, Ask], Shape | None]] = {
+def _axes(node: Node, rank: int, constants: Constants) -> set[int] | None:
+    axes = node.attrs.get("axes")
+    if axes is None and node.input(1) is not None:
+        axes = constants.integers(node.inputs[1])
+    return None if axes is None else {axis % rank for axis in axes if rank}
+
+
+def _reduced(node: Node, ask: Ask, constants: Constants) -> Shape | None:
+    before = ask(node.inputs[0])
+    if before is None:
+        return None
+    axes = _axes(node, len(before), constants)
+    if not node.attrs.get("keepdims", 1):
+        return None if axes is None else tuple(e for a, e in enumerate(before) if a not in axes)
+    if axes is None:
+        return (None,) * len(before)
+    return tuple(1 if axis in axes else extent for axis, extent in enumerate(before))
+
+
+def _unsqueezed(node: Node, ask: Ask, constants: Constants) -> Shape | None:
+    before = ask(node.inputs[0])
+    given = node.attrs.get("axes") or constants.integers(node.input(1))
+    if before is None or not given:
+        return None
+    extents = list(before)
+    for axis in sorted(axis % (len(before) + len(given)) for axis in given):
+        extents.insert(axis, 1)
+    return tuple(extents)
+
+
+def _squeezed(node: Node, ask: Ask, constants: Constants) -> Shape | None:
+    before = ask(node.inputs[0])
+    axes = None if before is None else _axes(node, len(before), constants)
+    if before is None or axes is None:
+        return None
+    return tuple(extent for axis, extent in enumerate(before) if axis not in axes)
+
+
+def _gathered(node: Node, ask: Ask, _: Constants) -> Shape | None:
+    data, indices = ask(node.inputs[0]), ask(node.inputs[1])
+    if data is None or indices is None or not data:
+        return None
+    axis = node.attrs.get("axis", 0) % len(data)
+    return (*data[:axis], *indices, *data[axis + 1 :])
+
+
+_MAKERS: dict[str, Callable[[Node, Ask, Constants], Shape | None]] = {
     **dict.fromkeys(_CONVOLUTIONS, _convolved),
     **dict.fromkeys(_POOLS, _pooled),
     **dict.fromkeys(("MatMul", "FusedMatMul", "Gemm"), _multiplied),
     **dict.fromkeys(("Slice", "Pad", "Resize", "Tile", "GatherElements"), _same_rank),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
     "Concat": _joined,
+    "Gather": _gathered,
+    "Split": _same_rank,
+    "Squeeze": _squeezed,
+    "Unsqueeze": _unsqueezed,
     "Transpose": _transposed,
 }

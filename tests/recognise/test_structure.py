@@ -72,7 +72,8 @@ def test_casts_of_one_output_do_not_make_several_layers() -> None:
 
 
 def test_a_view_of_the_output_is_no_second_layer() -> None:
-    rows = "rows = Constant <value = int64[2] {6, 4}> ()\n first = Constant <value = int64[1] {0}> ()\n"
+    rows = "rows = Constant <value = int64[2] {6, 4}> ()\n"
+    rows += "first = Constant <value = int64[1] {0}> ()\n"
     body = LAYER_NORM + "h = Mul (n, g)\n r2 = Reshape (h, rows)\n y = Unsqueeze (r2, first)"
     norm = one(rows + body, inputs="float[1,6,4] x", outputs="float[1,6,4] y")
     assert names(norm) == ("x", "h")
