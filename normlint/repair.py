@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -11,8 +11,9 @@ from normlint.context import Context
 from normlint.findings import Reporter, speak
 from normlint.graph import Constant, build_graph, export_graph
 from normlint.model import NEW, new_tensor
+from normlint.results import FixReport
 from normlint.rewrite.edit import Editor
-from normlint.rule import Applicability, Diagnostic, NotFixed, Reason, Rule
+from normlint.rule import Applicability, Diagnostic, NotFixed, Reason, Rule, Severity
 from normlint.verify import Failure, verify_rewrite
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from normlint.context import Settings
     from normlint.graph import Node
+    from normlint.measure import Measured
     from normlint.model import ModelFile
     from normlint.results import Finding, Verification
     from normlint.rule import Rewrite
@@ -59,6 +61,7 @@ class Repair:
         *,
         verify: bool = True,
         wanted: Callable[[Finding], bool] = lambda _: True,
+        measure: Callable[[Context], Measured] | None = None,
     ) -> None:
         self.model = model
         self.rules = rules
@@ -66,17 +69,20 @@ class Repair:
         self.verify = verify
         self.wanted = wanted
         """Whether a finding is not suppressed: what is suppressed is not repaired."""
+        self.measure = measure
         self.result = Repaired(model.proto)
         self.refused: dict[tuple[str, str], NotFixed] = {}
         self.awaited: list[tuple[tuple[str, str], Finding]] = []
-        """Findings whose rewrite waits for a raised opset, or for another rewrite."""
+        """Findings of the last round that it did not repair itself."""
 
     def run(self) -> Repaired:
         """Repair until nothing more changes."""
         for _ in range(_MOST_ROUNDS):
-            context = Context(build_graph(self.result.proto, self.read), self.settings)
+            graph = build_graph(self.result.proto, self.read)
+            context = Context(graph, self.settings, self.measure)
             said = list(speak(self.rules, context))
             self.note_fixed_by_others(said)
+            self.await_others(Reporter(context.graph), said)
             if not self.round(context, said):
                 break
         self.result.context = context
@@ -86,8 +92,26 @@ class Repair:
     def note_fixed_by_others(self, said: list[Said]) -> None:
         """Note as repaired what is not said any more since another rewrite was made."""
         still = {_key(rule, diagnostic) for rule, diagnostic in said}
-        self.result.fixed.extend(finding for key, finding in self.awaited if key not in still)
+        done = {(finding.code, finding.output) for finding in self.result.fixed}
+        self.result.fixed.extend(
+            finding
+            for key, finding in self.awaited
+            if key not in still and (finding.code, finding.output) not in done
+        )
         self.awaited = []
+
+    def await_others(self, reporter: Reporter, said: list[Said]) -> None:
+        """Remember what is worth telling if it is gone once the others were repaired."""
+        for rule, diagnostic in said:
+            finding = reporter.finding(rule, diagnostic, applied=True)
+            if finding.fix is None and finding.severity is Severity.INFO:
+                continue
+            if not self.wanted(replace(finding, fix=None)):
+                continue
+            if not self.is_allowed(rule, diagnostic):
+                gone = FixReport(Applicability.SAFE.value, "went with another repair", applied=True)
+                finding = replace(finding, fix=gone, not_fixed=None)
+            self.awaited.append((_key(rule, diagnostic), finding))
 
     def read(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """Read a tensor's values, or compute those of a new one."""
@@ -116,8 +140,6 @@ class Repair:
             if not self.wanted(finding):
                 continue
             if not touched.isdisjoint(nodes):
-                repaired = reporter.finding(rule, diagnostic, applied=True)
-                self.awaited.append((_key(rule, diagnostic), repaired))
                 continue
             verification = self.prove(context, rule, diagnostic, rewrite, reporter)
             if isinstance(verification, Failure):
@@ -185,12 +207,6 @@ class Repair:
                     if wanted.opset == opset:
                         self.refused[_key(rule, diagnostic)] = refusal
                 return True
-        reporter = Reporter(context.graph)
-        self.awaited = [
-            (_key(rule, diagnostic), reporter.finding(rule, diagnostic, applied=True))
-            for rule, diagnostic, wanted in candidates
-            if wanted.opset > context.opset
-        ]
         for rewrite in outcome:
             editor.apply(rewrite)
         editor.finish()

@@ -258,3 +258,29 @@ def test_a_model_that_cannot_be_written_is_reported_and_kept(tmp_path: Path) -> 
     assert [finding.code for finding in report.findings] == ["XX002", "NL990"]
     assert report.findings[0].fix is not None
     assert not report.findings[0].fix.applied
+
+
+def test_what_goes_with_another_repair_is_told_as_repaired(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 10, opset_import: ["" : 17]>
+    keras (float[2,3,4] x) => (float[2,3,4] y)
+    <int64[4] rows = {1, 6, 4, 1}, int64[3] back = {2, 3, 4},
+     float[6] ones = {1, 1, 1, 1, 1, 1}, float[6] zeros = {0, 0, 0, 0, 0, 0},
+     float[4] scale = {1, 2, 3, 4}, float[4] bias = {4, 3, 2, 1}> {
+        r = Reshape(x, rows)
+        n, m, v = BatchNormalization<training_mode = 1>(r, ones, zeros, zeros, ones)
+        b = Reshape(n, back)
+        s = Mul(b, scale)
+        y = Add(s, bias)
+    }
+    """
+    path, target = written(tmp_path, text), tmp_path / "target.onnx"
+
+    report = repaired(path, target)
+
+    assert {finding.code for finding in report.findings if not finding.is_open} >= {
+        "NL106",
+        "NL201",
+    }
+    assert not [finding for finding in report.findings if finding.is_open]
+    assert {n.op_type for n in onnx.load(target).graph.node} == {"LayerNormalization"}
