@@ -57,8 +57,14 @@ class RMSNorm:
         if self.is_op:
             return 1
         norm = self.norm
-        casts = (norm.statistics_dtype != norm.x.dtype) + (norm.statistics_dtype != norm.y.dtype)
+        casts = (self._wide != norm.x.dtype) + (self._wide != norm.y.dtype)
         return 5 + casts + (norm.scale is not None)
+
+    @property
+    def _wide(self) -> int:
+        """The element type of the statistics; a double is never made narrower for them."""
+        given = self.norm.x.dtype
+        return given if given == TensorProto.DOUBLE else self.norm.statistics_dtype or given
 
     def obstacle(self) -> NotFixed | None:
         """Tell why it cannot be written; None where it can."""
@@ -94,7 +100,7 @@ class RMSNorm:
     def _spelled(self, x: Operand, bias: Parameter | None) -> NewNode:
         norm, like = self.norm, self.norm.anchor
         assert norm.axes is not None  # noqa: S101 - LayerNorms have axes
-        dtype = norm.statistics_dtype or norm.x.dtype
+        dtype = self._wide
         if dtype != norm.x.dtype:
             x = NewNode("Cast", (x,), {"to": dtype}, like=like)
         # Each norm has its own exponent: a shared one has crashed ONNX Runtime in half precision.

@@ -1,0 +1,348 @@
+"""Streams of every kind become RMSNorm streams: how many norms convert, and that nothing moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from centring.evaluate import run
+from centring.random_streams import BATCH, DOUBLE, HIDDEN, TOKENS, WIDTH, Builder
+from centring.repairing import count, distance, repaired
+from onnx import TensorProto, helper, numpy_helper
+
+from normlint.context import Context, Settings
+from normlint.context.centring import streams
+from normlint.graph import build_graph
+from normlint.model import open_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXACT = 1e-7
+
+
+def finished(b: Builder, *outputs: str) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        b.nodes,
+        "streams",
+        b.inputs,
+        [helper.make_tensor_value_info(name, DOUBLE, None) for name in outputs],
+        b.constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", b.opset)])
+    model.ir_version = 10
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def builder(opset: int = 23, seed: int = 0) -> Builder:
+    return Builder(np.random.default_rng(seed), opset)
+
+
+def convertible(model: onnx.ModelProto) -> tuple[int, int, int]:
+    """Give how many norms can be RMSNorms, of how many, and the explicit centrings."""
+    opened = open_model(model.SerializeToString())
+    found = streams(Context(build_graph(opened.proto, opened.values)))
+    return (
+        sum(len(stream.convertible) for stream in found),
+        sum(len(stream.norms) for stream in found),
+        sum(len(component.explicit) for stream in found for component in stream.components),
+    )
+
+
+def moved(b: Builder, before: onnx.ModelProto, after: onnx.ModelProto) -> float:
+    random = np.random.default_rng(5)
+    feeds = {name: draw(random) for name, draw in b.feeds.items()}
+    return max(
+        distance(old, new) for old, new in zip(run(before, feeds), run(after, feeds), strict=True)
+    )
+
+
+def norm(b: Builder, x: str, width: int = WIDTH, **attrs: Any) -> str:
+    scale, bias = b.weight(width), b.weight(width)
+    return str(b.op("LayerNormalization", x, scale, bias, epsilon=1e-3, **attrs))
+
+
+def plain_norm(b: Builder, x: str, bias: np.ndarray | None = None) -> str:  # type: ignore[type-arg]
+    inputs = [x, b.constant(np.full(WIDTH, 1.5))]
+    if bias is not None:
+        inputs.append(b.constant(bias))
+    return str(b.op("LayerNormalization", *inputs))
+
+
+def feed_forward(b: Builder, x: str, width: int = WIDTH) -> str:
+    wide = b.op("Relu", b.op("Add", b.op("MatMul", x, b.weight(width, HIDDEN)), b.weight(HIDDEN)))
+    return str(b.op("Add", b.op("MatMul", wide, b.weight(HIDDEN, width)), b.weight(width)))
+
+
+def embedded(b: Builder, table: str | None = None) -> str:
+    tokens = b.input(["B", "T"], kind=TensorProto.INT64, high=9)
+    return str(b.op("Gather", table or b.weight(9, WIDTH), tokens))
+
+
+def head(b: Builder, x: str) -> str:
+    return str(b.op("Add", b.op("MatMul", x, b.weight(WIDTH, 3)), b.weight(3)))
+
+
+def pre_norm(b: Builder) -> list[str]:
+    t = embedded(b)
+    for _ in range(2):
+        t = b.op("Add", t, feed_forward(b, norm(b, t)))
+    return [head(b, norm(b, t))]
+
+
+def tied(b: Builder) -> list[str]:
+    table = b.weight(9, WIDTH)
+    t = embedded(b, table)
+    t = b.op("Add", t, feed_forward(b, norm(b, t)))
+    return [b.op("MatMul", norm(b, t), b.op("Transpose", table, perm=[1, 0]))]
+
+
+def parallel(b: Builder) -> list[str]:
+    t = embedded(b)
+    t = b.op("Add", b.op("Add", t, feed_forward(b, norm(b, t))), feed_forward(b, norm(b, t)))
+    return [head(b, norm(b, t))]
+
+
+def layer_scale(b: Builder) -> list[str]:
+    t = embedded(b)
+    t = b.op("Add", t, b.op("Mul", feed_forward(b, norm(b, t)), b.weight(WIDTH)))
+    return [head(b, norm(b, t))]
+
+
+def shared_layer(b: Builder) -> list[str]:
+    t, down = embedded(b), b.weight(HIDDEN, WIDTH)
+    for _ in range(3):
+        wide = b.op("Relu", b.op("MatMul", norm(b, t), b.weight(WIDTH, HIDDEN)))
+        t = b.op("Add", t, b.op("MatMul", wide, down))
+    return [head(b, norm(b, t))]
+
+
+def given(b: Builder) -> list[str]:
+    t = b.input(["B", "T", WIDTH])
+    for _ in range(2):
+        t = b.op("Add", t, feed_forward(b, norm(b, t)))
+    return [head(b, norm(b, t))]
+
+
+def tapped(b: Builder) -> list[str]:
+    t = embedded(b)
+    t = b.op("Add", t, feed_forward(b, norm(b, t)))
+    tap = t
+    for _ in range(2):
+        t = b.op("Add", t, feed_forward(b, norm(b, t)))
+    return [head(b, norm(b, t)), b.op("Relu", tap)]
+
+
+def post_norm(b: Builder) -> list[str]:
+    t = norm(b, embedded(b))
+    for _ in range(2):
+        t = norm(b, b.op("Add", t, feed_forward(b, t)))
+    return [head(b, t)]
+
+
+def plain_post_norm(b: Builder) -> list[str]:
+    """Norms without scale and bias keep a stream of mean zero."""
+    t = plain_norm(b, embedded(b))
+    for _ in range(2):
+        t = plain_norm(b, b.op("Add", t, feed_forward(b, t)))
+    return [head(b, t)]
+
+
+def two_streams(b: Builder) -> list[str]:
+    memory = embedded(b)
+    memory = norm(b, b.op("Add", memory, feed_forward(b, norm(b, memory))))
+    t = b.op("Gather", b.weight(9, WIDTH), b.input([BATCH, TOKENS], kind=TensorProto.INT64, high=9))
+    scores = b.op("MatMul", norm(b, t), b.op("Transpose", memory, perm=[0, 2, 1]))
+    mixed = b.op("MatMul", b.op("MatMul", b.op("Softmax", scores), memory), b.weight(WIDTH, HIDDEN))
+    t = b.op("Add", t, b.op("MatMul", mixed, b.weight(HIDDEN, WIDTH)))
+    return [head(b, norm(b, t))]
+
+
+def class_token(b: Builder) -> list[str]:
+    patches = b.op(
+        "Conv", b.input([BATCH, 3, 4, 4]), b.weight(WIDTH, 3, 2, 2), b.weight(WIDTH), strides=[2, 2]
+    )
+    flat = b.op("Reshape", patches, b.constant([BATCH, WIDTH, 4], np.int64))
+    t = b.op("Transpose", flat, perm=[0, 2, 1])
+    token = b.op("Expand", b.weight(1, 1, WIDTH), b.constant([BATCH, 1, 1], np.int64))
+    t = b.op("Add", b.op("Concat", token, t, axis=1), b.weight(1, 5, WIDTH))
+    t = b.op("Add", t, feed_forward(b, norm(b, t)))
+    last = b.op("Gather", norm(b, t), b.constant(0, np.int64), axis=1)
+    return [b.op("Gemm", last, b.weight(WIDTH, 3), b.weight(3))]
+
+
+def pooled(b: Builder) -> list[str]:
+    t = b.op("Conv", b.input([BATCH, 3, 8]), b.weight(WIDTH, 3, 1), b.weight(WIDTH))
+    t = b.op("AveragePool", t, kernel_shape=[2], strides=[2])
+    t = b.op("Add", b.op("Transpose", t, perm=[0, 2, 1]), b.weight(WIDTH))
+    t = b.op("Add", t, feed_forward(b, norm(b, t)))
+    return [head(b, norm(b, t))]
+
+
+def several_axes(b: Builder) -> list[str]:
+    """Channels that stand on two axes, and on one for the linear operators."""
+    table = b.weight(9, 2, 3)
+    t = b.op("Gather", table, b.input([BATCH, TOKENS], kind=TensorProto.INT64, high=9))
+    shaped = b.constant([BATCH, TOKENS, 2, 3], np.int64)
+    y = b.op("LayerNormalization", t, b.weight(2, 3), b.weight(2, 3), axis=-2)
+    flat = b.op("Reshape", y, b.constant([BATCH, TOKENS, WIDTH], np.int64))
+    t = b.op("Add", t, b.op("Reshape", feed_forward(b, flat), shaped))
+    return [b.op("LayerNormalization", t, b.weight(2, 3), axis=-2)]
+
+
+def differences(b: Builder) -> list[str]:
+    t = embedded(b)
+    weight = b.random.normal(0, 1, (WIDTH, 3))
+    tap = b.op("MatMul", t, b.constant(weight - weight.mean(axis=0)))
+    t = b.op("Add", t, feed_forward(b, norm(b, t)))
+    return [head(b, norm(b, t)), tap]
+
+
+def several_norms(b: Builder) -> list[str]:
+    t = embedded(b)
+    return [head(b, norm(b, t)), head(b, norm(b, t)), head(b, norm(b, b.op("Neg", t)))]
+
+
+def cached(b: Builder) -> list[str]:
+    """The keys of a decoder are inputs and outputs of the graph; the stream is neither."""
+    t = embedded(b)
+    past = b.input(["B", "P", WIDTH])
+    b.feeds[past] = lambda random: random.normal(0, 1, (BATCH, 3, WIDTH))
+    keys = b.op("Concat", past, b.op("MatMul", norm(b, t), b.weight(WIDTH, WIDTH)), axis=1)
+    mixed = b.op(
+        "MatMul",
+        b.op("Relu", b.op("MatMul", norm(b, t), b.weight(WIDTH, WIDTH))),
+        b.op("Transpose", keys, perm=[0, 2, 1]),
+    )
+    mixed = b.op("MatMul", b.op("MatMul", mixed, keys), b.weight(WIDTH, WIDTH))
+    t = b.op("Add", t, mixed)
+    return [head(b, norm(b, t)), keys]
+
+
+KINDS: dict[Callable[[Builder], list[str]], tuple[int, int, int]] = {
+    pre_norm: (3, 3, 0),
+    tied: (2, 2, 0),
+    parallel: (3, 3, 0),
+    layer_scale: (2, 2, 0),
+    shared_layer: (4, 4, 0),
+    given: (3, 3, 1),
+    tapped: (3, 4, 1),
+    post_norm: (1, 3, 0),
+    plain_post_norm: (3, 3, 0),
+    two_streams: (4, 4, 0),
+    class_token: (2, 2, 0),
+    pooled: (2, 2, 0),
+    several_axes: (2, 2, 0),
+    differences: (2, 2, 0),
+    several_norms: (3, 3, 0),
+    cached: (3, 3, 0),
+}
+"""What can convert, of how many norms, with how many explicit centrings."""
+
+
+@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+def test_a_kind_of_stream(make: Callable[[Builder], list[str]]) -> None:
+    b = builder()
+    model = finished(b, *make(b))
+    assert convertible(model) == KINDS[make]
+    result = repaired(model)
+    assert count(result.proto) == KINDS[make][0]
+    assert moved(b, model, result.proto) < EXACT
+    assert not repaired(result.proto).fixed
+    onnx.checker.check_model(result.proto, full_check=True)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 16])
+def test_what_is_spelled_out_gets_fewer_nodes_below_the_operator(opset: int) -> None:
+    b = builder(opset)
+    t = embedded(b)
+    mean = b.op("ReduceMean", t, axes=[-1])
+    centred = b.op("Sub", t, mean)
+    variance = b.op("ReduceMean", b.op("Pow", centred, b.constant(2.0)), axes=[-1])
+    root = b.op("Sqrt", b.op("Add", variance, b.constant(1e-5)))
+    y = b.op("Mul", b.op("Div", centred, root), b.weight(WIDTH))
+    model = finished(b, head(b, b.op("Add", y, b.weight(WIDTH))))
+    result = repaired(model, Settings())
+    ops = [node.op_type for node in result.proto.graph.node]
+    assert "Sub" not in ops
+    before = [node.op_type for node in model.graph.node if node.op_type != "Constant"]
+    assert len(ops) == len(before) - 3, "mean, difference and bias are gone"
+    assert moved(b, model, result.proto) < EXACT
+
+
+def test_channels_first_streams_are_spelled_without_the_mean() -> None:
+    b = builder()
+    x = b.input([BATCH, 3, 4, 4])
+    t = b.op("Conv", x, b.weight(WIDTH, 3, 1, 1), b.weight(WIDTH))
+    axes = b.constant([1], np.int64)
+    centred = b.op("Sub", t, b.op("ReduceMean", t, axes))
+    variance = b.op("ReduceMean", b.op("Mul", centred, centred), axes)
+    root = b.op("Sqrt", b.op("Add", variance, b.constant(1e-5)))
+    y = b.op("Mul", b.op("Div", centred, root), b.weight(WIDTH, 1, 1))
+    model = finished(b, b.op("Add", y, b.weight(WIDTH, 1, 1)))
+    assert convertible(model) == (1, 1, 0)
+    result = repaired(model, Settings())
+    assert "Sub" not in [node.op_type for node in result.proto.graph.node]
+    assert moved(b, model, result.proto) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("settings", "made"),
+    [
+        ({}, 0),
+        ({"target_opset": 22}, 0),
+        ({"target_opset": 23}, 2),
+        ({"target_opset": 23, "targets": frozenset({"openvino"})}, 0),
+        ({"target_opset": 23, "rms_norm_policy": "always"}, 3),
+    ],
+)
+def test_an_operator_is_replaced_by_an_operator_only(settings: dict[str, Any], made: int) -> None:
+    b = builder(17)
+    t = embedded(b)
+    y = head(b, norm(b, t))
+    t = b.op("Add", t, feed_forward(b, norm(b, t)))
+    model = finished(b, y, norm(b, t))
+    assert count(repaired(model, Settings(**settings)).proto) == made
+
+
+def test_a_named_runtime_gets_the_spelling_that_it_fuses() -> None:
+    b = builder(17)
+    model = finished(b, head(b, norm(b, embedded(b))))
+    settings = Settings(targets=frozenset({"onnxruntime"}))
+    result = repaired(model, settings)
+    ops = [node.op_type for node in result.proto.graph.node]
+    assert ops == ["Gather", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "MatMul", "Add"]
+    assert moved(b, model, result.proto) < EXACT
+
+
+def test_copies_are_counted_where_others_read_the_same_weights() -> None:
+    b = builder()
+    model = finished(b, *tied(b))
+    result = repaired(model)
+    copied = [finding for finding in result.fixed if finding.code == "NL203"]
+    assert copied[0].evidence["extra_bytes"] == 9 * WIDTH * 8
+    names = {tensor.name for tensor in result.proto.graph.initializer}
+    assert model.graph.node[0].input[0] in names
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_weights_are_rounded_once_to_their_own_type(kind: int) -> None:
+    b = builder()
+    tokens = b.input([BATCH, TOKENS], kind=TensorProto.INT64, high=9)
+    numpy_type = helper.tensor_dtype_to_np_dtype(kind)
+    table = b.random.normal(0.5, 1, (9, WIDTH)).astype(numpy_type)
+    b.constants.append(numpy_helper.from_array(table, "table"))
+    b.constants.append(numpy_helper.from_array(np.ones(WIDTH, numpy_type), "scale"))
+    b.nodes.append(helper.make_node("Gather", ["table", tokens], ["t"]))
+    b.nodes.append(helper.make_node("LayerNormalization", ["t", "scale"], ["y"]))
+    model = finished(b, "y")
+    model.graph.output[0].type.tensor_type.elem_type = kind
+    result = repaired(onnx.shape_inference.infer_shapes(model))
+    assert count(result.proto) == 1
+    new = next(t for t in result.proto.graph.initializer if list(t.dims) == [9, WIDTH])
+    assert new.data_type == kind
+    wide = table.astype(np.float64)
+    exact = (wide - wide.mean(axis=1, keepdims=True)).astype(numpy_type)
+    assert (numpy_helper.to_array(new) == exact).all()
