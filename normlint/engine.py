@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from normlint.context import Context, Settings
+    from normlint.measure import Measured
     from normlint.model import ModelFile
     from normlint.repair import Repaired
     from normlint.rule import Rule
@@ -102,10 +103,20 @@ def _looked_at(
     from normlint.findings import Reporter, speak
     from normlint.graph import build_graph
 
-    context = Context(build_graph(model.proto, model.values), settings)
+    measure = _measure(model, settings)
+    context = Context(build_graph(model.proto, model.values), settings, measure)
     reporter = Reporter(context.graph)
     findings = tuple(reporter.finding(rule, said) for rule, said in speak(rules, context))
     return _report(model, name, context, findings, options)
+
+
+def _measure(model: ModelFile, settings: Settings) -> Callable[[Context], Measured] | None:
+    """Give what measures the norms on the user's data, once it is asked for."""
+    if settings.data is None:
+        return None
+    from normlint.measure import MeasureOnce
+
+    return MeasureOnce(model, settings.data)
 
 
 def _repaired(
@@ -121,7 +132,14 @@ def _repaired(
     from normlint.findings import Reporter
     from normlint.repair import Repair
 
-    repair = Repair(model, rules, settings, verify=options.verify != "none", wanted=wanted)
+    repair = Repair(
+        model,
+        rules,
+        settings,
+        verify=options.verify != "none",
+        wanted=wanted,
+        measure=_measure(model, settings),
+    )
     result = repair.run()
     assert result.context is not None  # noqa: S101 - run() sets it
     reporter = Reporter(result.context.graph)

@@ -9,6 +9,8 @@ from normlint.context.constants import Constants
 from normlint.context.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from normlint.context.placement import Placements
     from normlint.context.places import Placement
     from normlint.context.precision import Precision
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from normlint.context.streams import Stream
     from normlint.context.structure import Structure
     from normlint.graph import Graph
+    from normlint.measure import Measured
     from normlint.normalization import NearNorm, Normalization
     from normlint.recognise import Recognised
     from normlint.rewrite.fold_plan import Folds
@@ -25,9 +28,15 @@ if TYPE_CHECKING:
 class Context:
     """What is known about one model."""
 
-    def __init__(self, graph: Graph, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        settings: Settings | None = None,
+        measure: Callable[[Context], Measured] | None = None,
+    ) -> None:
         self.graph = graph
         self.settings = settings or Settings()
+        self._measure = measure
 
     @property
     def opset(self) -> int:
@@ -126,3 +135,8 @@ class Context:
         from normlint.context.precision import Precision
 
         return Precision(self.norms, self.constants)
+
+    @cached_property
+    def measured(self) -> Measured | None:
+        """What the norms saw on the user's data; None without data. Raises UsageError."""
+        return None if self._measure is None else self._measure(self)
