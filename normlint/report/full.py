@@ -113,6 +113,8 @@ def _places(group: Group, view: View) -> Iterator[str]:
         yield f"   {view.look(label, 'dim')} {place_text(finding)}"
         if where := _where(finding):
             yield f"   {view.look('in   ', 'dim')} {where}"
+        if finding.message != group.first.message:
+            yield f"   {view.look('where', 'dim')} {visible(finding.message)}"
     if len(group) > _PLACES:
         yield f"         … and {len(group) - _PLACES} more (--output-format json lists all)"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.results import Finding, ModelReport
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,10 @@ class Group:
 
 
 def grouped(model: ModelReport, findings: Iterable[Finding]) -> list[Group]:
-    """Put findings together whose message, operators and repair are the same but for names."""
+    """Put findings together whose operators and repair are the same but for names.
+
+    Their messages may differ in names and in numbers.
+    """
     groups: dict[object, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(_shape(finding), []).append(finding)
@@ -41,7 +47,7 @@ def _shape(finding: Finding) -> object:
     return (
         finding.code,
         finding.severity,
-        _without_names(finding.message, finding),
+        _NUMBER.sub("…", _without_names(finding.message, finding)),
         tuple(step.op for step in finding.picture if step.role == "match"),
         fix and (fix.applicability, _without_names(fix.title, finding), fix.applied),
         missed and (missed.reason, _without_names(missed.detail, finding)),

@@ -145,13 +145,18 @@ def _repair(finding: Finding) -> Iterator[str]:
 
 def _places(group: Group) -> Iterator[str]:
     places = [
-        " · ".join(part for part in (place_text(f), f.module, f.source) if part)
+        " · ".join(part for part in (place_text(f), f.module, f.source, _own(f, group)) if part)
         for f in group.findings
     ]
     if any(places):
         yield f"<details{' open' if len(places) == 1 else ''}><summary>Places</summary><ul>"
         yield "".join(f"<li>{text(place)}</li>" for place in places)
         yield "</ul></details>\n"
+
+
+def _own(finding: Finding, group: Group) -> str:
+    """Give the message of a place where it is not that of the group."""
+    return "" if finding.message == group.first.message else finding.message
 
 
 def _evidence(finding: Finding) -> Iterator[str]:

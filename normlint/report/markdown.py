@@ -76,7 +76,7 @@ def _section(group: Group, *, picture: bool) -> str:
         f"**{finding.severity.value}**: {text(finding.message)}\n",
     ]
     lines += _repair(finding)
-    places = [f"- {text(place_text(member))}" for member in group.findings if place_text(member)]
+    places = [f"- {text(_place(member, group))}" for member in group.findings if place_text(member)]
     if len(places) > _MAX_PLACES:
         places = [*places[:_MAX_PLACES], f"- and {len(places) - _MAX_PLACES} more"]
     if places:
@@ -84,6 +84,11 @@ def _section(group: Group, *, picture: bool) -> str:
     if picture:
         lines += _pictures(finding)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _place(finding: Finding, group: Group) -> str:
+    own = "" if finding.message == group.first.message else f": {finding.message}"
+    return place_text(finding) + own
 
 
 def _repair(finding: Finding) -> list[str]:

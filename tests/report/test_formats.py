@@ -5,6 +5,7 @@ from __future__ import annotations
 import html as html_
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,11 +175,8 @@ def test_junit_counts_and_a_clean_model_passes() -> None:
 
 
 def test_markdown_keeps_below_the_limit_of_a_step_summary() -> None:
-    finding = made.layer_norm(0)
-    findings = [
-        type(finding)(**{**vars(finding), "message": f"{number} {'m' * 2000}"})
-        for number in range(1000)
-    ]
+    words = ["".join(chr(97 + int(digit)) for digit in str(number)) for number in range(1000)]
+    findings = [replace(made.layer_norm(0), message=f"{word} {'m' * 2000}") for word in words]
     text = rendered("markdown", Report((made.model("m.onnx", *findings),)))
 
     assert len(text.encode()) < 1024 * 1024
@@ -248,6 +246,22 @@ def test_a_hostile_name_is_shown_whole_and_does_no_harm(form: str, name: str) ->
         shown = text.replace("%25", "%") if form == "github" else text
         assert visible(name) in shown
         assert len(text.splitlines()) == len(tame.splitlines())
+
+
+def test_findings_that_differ_in_numbers_are_told_once_with_what_differs() -> None:
+    findings = [
+        replace(made.layer_norm(layer), message=f"off by {layer}.{layer}e-3 of t{layer}")
+        for layer in range(3)
+    ]
+    report = Report((made.model("m.onnx", *findings),))
+
+    text = rendered("full", report)
+
+    assert text.count("m.onnx: NL201") == 1
+    assert "3 × off by 0.0e-3 of t0\n" in text
+    assert "   where off by 2.2e-3 of t2\n" in text
+    assert "off by 2.2e-3 of t2" in rendered("html", report)
+    assert "off by 2.2e-3 of t2" in rendered("markdown", report)
 
 
 def test_colour_only_where_it_is_wanted() -> None:
