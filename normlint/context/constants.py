@@ -39,7 +39,9 @@ class Constants:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._computed: set[Tensor] = set()
+        self._computed: dict[Tensor, Node] = {}
+        self._made: dict[Node, tuple[Tensor, ...]] = {}
+        """What the nodes computed before rewrites took their results over."""
         self._cache: dict[Tensor, Array] = {}
         for scope in graph.scopes():
             self._mark(scope)
@@ -54,7 +56,9 @@ class Constants:
     def _mark(self, scope: Graph) -> None:
         for node in scope.nodes:
             if self._is_constant_node(node):
-                self._computed.update(tensor for tensor in node.outputs if tensor.name)
+                self._made[node] = tuple(node.outputs)
+                named = (t for t in node.outputs if t.name and t.producer is node)
+                self._computed.update(dict.fromkeys(named, node))
 
     def _is_constant_node(self, node: Node) -> bool:
         if node.op in _NOT_DETERMINISTIC or not node.is_standard or not node.inputs:
@@ -92,7 +96,8 @@ class Constants:
             raise ValuesUnavailable(f"{tensor.name} is no constant")
         local: dict[Tensor, Array] = {}
         for node in self._needed(tensor):
-            for output, values in zip(node.outputs, self._evaluate(node, local), strict=False):
+            made = self._made[node]
+            for output, values in zip(made, self._evaluate(node, local), strict=False):
                 local[output] = values
                 if values.nbytes <= _LARGEST_CACHED:
                     self._cache[output] = values
@@ -105,7 +110,7 @@ class Constants:
         pending: list[tuple[Tensor, bool]] = [(tensor, False)]
         while pending:
             current, ready = pending.pop()
-            node = current.producer
+            node = self._computed.get(current)
             if node is None or node in done or current in self._cache:
                 continue
             if ready or node.op in _OF_SHAPE:

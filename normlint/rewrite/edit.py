@@ -99,7 +99,9 @@ class Editor:
         for producer in list(tensor.inputs):
             for index, output in enumerate(producer.outputs):
                 if output is tensor:
-                    producer.outputs[index] = self._variable(f"{tensor.name}_old", tensor.graph)
+                    name = self._unique(f"{tensor.name}_old", self._tensors)
+                    old = Variable(name, tensor.graph, tensor.dtype, tensor.shape)
+                    producer.outputs[index] = old
 
     def _make(
         self,
