@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from normlint.report.look import visible
 from normlint.rule import Severity
 
 if TYPE_CHECKING:
     from normlint.report.view import View
     from normlint.results import Finding, Report
+
+_NAMED = 8
 
 
 def plural(count: int, noun: str) -> str:
@@ -22,15 +25,22 @@ def summary(report: Report, view: View) -> list[str]:
     lines = [_found(report)]
     if report.fixed:
         lines.append(f"{plural(report.fixed, 'finding')} repaired.")
-    lines += [
-        f"Wrote {m.written.path} ({m.written.nodes_before} → {m.written.nodes_after} nodes, "
-        f"was sha256 {m.written.sha256_before[:12]}…)."
-        for m in report.models
-        if m.written is not None
-    ]
+    lines += _written(report)
     lines += _fixable(report, view)
     if view.verdict.why:
         lines.append(f"Exit {view.verdict.code}: {view.verdict.why}.")
+    return lines
+
+
+def _written(report: Report) -> list[str]:
+    written = [model.written for model in report.models if model.written is not None]
+    lines = [
+        f"Wrote {visible(file.path)} ({file.nodes_before} → {file.nodes_after} nodes, "
+        f"was sha256 {file.sha256_before[:12]}…)."
+        for file in written[:_NAMED]
+    ]
+    if len(written) > _NAMED:
+        lines.append(f"Wrote {len(written) - _NAMED} more.")
     return lines
 
 
