@@ -216,7 +216,8 @@ class Layers:
         else:
             attrs["transB"] = int(turned)
             inputs, out = [x, weight], (m, made)
-        c = self.choose.choice((None, (), (1,), (out[1],), (1, out[1]), (out[0], 1), out))
+        none = None if self.opset >= 11 else ()
+        c = self.choose.choice((none, (), (1,), (out[1],), (1, out[1]), (out[0], 1), out))
         if c is not None:
             inputs.append(self.floats(*c))
         return self.op("Gemm", inputs, out, **attrs)
@@ -249,6 +250,8 @@ class Layers:
 
     def quantized_linear(self, x: str) -> str:
         """Apply a MatMul or Conv whose weight comes from a DequantizeLinear."""
+        if self.opset < 10:
+            return self.linear(x)
         shape = self.shapes[x]
         made = self.extent()
         is_conv = len(shape) == 4
@@ -323,11 +326,14 @@ class Layers:
         axis = self.choose.randrange(len(shape))
         if shape[axis] < 2:
             return x
-        step = self.choose.choice((1, 1, -1))
+        step = self.choose.choice((1, 1, -1)) if self.opset >= 10 else 1
         start, end = (1, shape[axis]) if step > 0 else (-1, -shape[axis] - 1)
         size = shape[axis] - 1 if step > 0 else shape[axis]
+        out = (*shape[:axis], size, *shape[axis + 1 :])
+        if self.opset < 10:
+            return self.op("Slice", [x], out, starts=[start], ends=[end], axes=[axis])
         given = [self.integers(v) for v in (start, end, axis, step)]
-        return self.op("Slice", [x, *given], (*shape[:axis], size, *shape[axis + 1 :]))
+        return self.op("Slice", [x, *given], out)
 
     def gather(self, x: str) -> str:
         shape = self.shapes[x]
@@ -353,7 +359,7 @@ class Layers:
 
     def resize(self, x: str) -> str:
         shape = self.shapes[x]
-        if len(shape) != 4:
+        if len(shape) != 4 or self.opset < 11:
             return x
         scales = self.constant(np.array([1, 1, 2, 2], np.float32))
         out = (*shape[:2], 2 * shape[2], 2 * shape[3])
@@ -411,10 +417,12 @@ class Layers:
         pads = [0] * (2 * rank)
         pads[axis] = 1
         mode = self.choose.choice(("constant", "edge", "reflect"))
+        out = tuple(n + pads[k] for k, n in enumerate(shape))
+        if self.opset < 11:
+            return self.op("Pad", [x], out, mode=mode, pads=pads, value=0.5)
         inputs = [x, self.integers(*pads)]
         if mode == "constant" and self.choose.random() < 0.5:
             inputs.append(self.constant(np.array(0.5, self.numpy)))
-        out = tuple(n + pads[k] for k, n in enumerate(shape))
         return self.op("Pad", inputs, out, mode=mode)
 
     def pool(self, x: str) -> str:

@@ -118,6 +118,8 @@ def through_reshape(
     """
     if near[axis] != channels:
         return None
+    if channels == 1:
+        return _anywhere(far)
     for candidate, extent in enumerate(far):
         if not isinstance(extent, int) or extent < channels:
             continue
@@ -128,6 +130,14 @@ def through_reshape(
             return candidate, None
         return candidate, (np.arange(extent) // repeat) % channels
     return None
+
+
+def _anywhere(far: tuple[Extent, ...]) -> tuple[int, Array | None] | None:
+    """Find an axis for values that are the same for every element."""
+    if 1 in far:
+        return far.index(1), None
+    known = [(axis, extent) for axis, extent in enumerate(far) if isinstance(extent, int)]
+    return (known[-1][0], np.zeros(known[-1][1], np.int64)) if known else None
 
 
 def _steps(

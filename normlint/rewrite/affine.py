@@ -101,7 +101,8 @@ class Affine:
 
 
 def _reason(node: Node) -> Reason:
-    return Reason.PADDING if node.op == "AveragePool" else Reason.ACTIVATION_BETWEEN
+    known = {"AveragePool": Reason.PADDING, "ReduceSum": Reason.NO_LINEAR_NEIGHBOUR}
+    return known.get(node.op, Reason.ACTIVATION_BETWEEN)
 
 
 def _padding(node: Node) -> Blocked:

@@ -417,3 +417,78 @@ def test_a_step_of_quantisation_keeps_them_apart() -> None:
     assert reasons(text) == ["quantized-between"]
     report, _ = repaired(model_of(text), rules=("NL105",))
     assert [reason_of(finding) for finding in report.findings] == ["quantized-between"]
+
+
+def test_a_pad_behind_is_made_up_for_where_one_value_will_do() -> None:
+    same = "float[2] s = {2,-4}, float[2] b = {1,1}, float[2] m = {0.5,0.5}, float[2] v = {1,4}"
+    text = f"""
+        g (float[1,2,5,5] x) => (float[1,2,5,4] y)
+        <{CONV}, {same}, int64[8] pads = {{0,0,1,0,0,0,0,0}}, float fill = {{1}}> {{
+            n = BatchNormalization<epsilon = 0.0>(x, s, b, m, v)
+            t = Pad(n, pads, fill)
+            y = Conv(t, w)
+        }}"""
+
+    assert ops(folded(text)) == ["Pad", "Conv"]
+    assert reasons(text.replace("m = {0.5,0.5}", "m = {0.5,0.7}")) == ["padding"]
+
+
+def test_statistics_of_its_own_input_are_batch_statistics() -> None:
+    text = """
+        g (float[3,2,5,5] x) => (float[3,2,5,5] y) <float[2] s = {1.5,-2}, float[2] b = {0.5,1}> {
+            m = ReduceMean<axes = [0,2,3], keepdims = 0>(x)
+            k = ReduceMean<axes = [0,2,3]>(x)
+            d = Sub(x, k)
+            q = Mul(d, d)
+            v = ReduceMean<axes = [0,2,3], keepdims = 0>(q)
+            y = BatchNormalization(x, s, b, m, v)
+        }"""
+
+    report, after = repaired(model_of(text))
+
+    assert {reason_of(finding) for finding in report.findings} <= {"batch-statistics"}
+    assert after == model_of(text)
+
+
+def test_a_norm_alone_has_no_neighbour() -> None:
+    text = f"""
+        g (float[1,2,5,5] x) => (float[1,2,5,5] y) <{NORM}> {{
+            y = BatchNormalization(x, s, b, m, v)
+        }}"""
+
+    assert reasons(text) == ["no-linear-neighbour"]
+
+
+def test_a_sum_with_something_computed_is_no_bias() -> None:
+    text = f"""
+        g (float[1,2,5,5] x) => (float[1,2,4,4] y, float[1,2,4,4] z) <{CONV}, {NORM}> {{
+            c = Conv(x, w)
+            d = Conv(x, w)
+            z = Relu(d)
+            t = Add(c, z)
+            y = BatchNormalization(t, s, b, m, v)
+        }}"""
+
+    assert reasons(text) == ["no-linear-neighbour"]
+
+
+def test_a_matrix_of_biases_takes_the_shift() -> None:
+    text = f"""
+        g (float[3,4] x) => (float[3,2] y)
+        <float[4,2] w = {{1,2,3,4,-1,0.5,2,1}}, float[3,2] u = {{1,2,3,4,5,6}}, {NORM}> {{
+            p = MatMul(x, w)
+            q = Sub(u, p)
+            y = BatchNormalization(q, s, b, m, v)
+        }}"""
+
+    assert ops(folded(text)) == ["MatMul", "Sub"]
+
+
+def test_vectors_have_products_too() -> None:
+    text = f"""
+        g (float[3,2,4] x) => (float[3,2] y) <float[4] w = {{1,2,3,4}}, {NORM}> {{
+            p = MatMul(x, w)
+            y = BatchNormalization(p, s, b, m, v)
+        }}"""
+
+    assert reasons(text) == ["channel-axis-moved"]

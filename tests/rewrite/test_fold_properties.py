@@ -74,7 +74,7 @@ def test_verification_agrees(seed: int) -> None:
     assert "verification" not in [f.not_fixed.reason for f in report.findings if f.not_fixed]
 
 
-@pytest.mark.parametrize("opset", [11, 13, 21])
+@pytest.mark.parametrize("opset", [7, 9, 11, 13, 21])
 @SOME
 @given(seed=SEEDS)
 def test_at_every_opset(opset: int, seed: int) -> None:

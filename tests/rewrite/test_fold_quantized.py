@@ -168,3 +168,77 @@ def test_a_quantised_weight_takes_nothing_from_in_front() -> None:
 
     assert [reason_of(finding) for finding in report.findings] == ["quantized-between"]
     assert_same(before, after)
+
+
+def test_blocks_of_a_weight_have_scales_of_their_own() -> None:
+    random = np.random.default_rng(8)
+    integers = random.integers(-100, 100, (8, MADE)).astype(np.int8)
+    tensors = {"q": integers, "k": random.uniform(0.01, 0.05, (4, MADE)).astype(np.float32)}
+    for name in "sbm":
+        tensors[name] = random.standard_normal(MADE).astype(np.float32)
+    tensors["v"] = random.uniform(0.5, 2, MADE).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "k"], ["w"], axis=0, block_size=2),
+        helper.make_node("MatMul", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, MADE])],
+        [numpy_helper.from_array(values, name) for name, values in tensors.items()],
+    )
+    before = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    _, after = repaired(before)
+
+    assert ops(after) == ["DequantizeLinear", "MatMul", "Add"]
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_groups_of_a_transposed_convolution_share_their_scales(alike: bool) -> None:
+    random = np.random.default_rng(8)
+    scale = [1.5, -2.0, 1.5, -2.0] if alike else [1.5, -2.0, 1.0, 3.0]
+    tensors = {
+        "q": random.integers(-100, 100, (4, 2, 2, 2)).astype(np.int8),
+        "k": np.float32(0.02),
+        "s": np.array(scale, np.float32),
+        "b": random.standard_normal(MADE).astype(np.float32),
+        "m": random.standard_normal(MADE).astype(np.float32),
+        "v": np.full(MADE, 0.5, np.float32),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "k"], ["w"]),
+        helper.make_node("ConvTranspose", ["x", "w"], ["c"], group=2),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 3, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, MADE, 4, 4])],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in tensors.items()],
+    )
+    before = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    report, after = repaired(before)
+
+    assert ("BatchNormalization" not in ops(after)) is alike
+    assert {reason_of(finding) for finding in report.findings} == ({""} if alike else {"broadcast"})
+    assert_same(before, after)
+
+
+def test_a_weight_made_of_a_quantised_one_stays_quantised() -> None:
+    before = quantised("MatMul", np.ones((3, MADE), np.int8), np.asarray(0.1))
+    shape = numpy_helper.from_array(np.array([3, MADE]), "shape")
+    before.graph.initializer.append(shape)
+    dequantize = before.graph.node[0]
+    dequantize.output[0] = "w0"
+    before.graph.node.insert(1, helper.make_node("Reshape", ["w0", "shape"], ["w"]))
+
+    report, after = repaired(before)
+
+    assert [reason_of(finding) for finding in report.findings] == ["quantized-between"]
+    assert_same(before, after)
