@@ -61,7 +61,7 @@ def _target(model: str) -> Target:
     if model == STDIN:
         return Target(STDIN_NAME, None)
     path = Path(model)
-    if not os.path.isfile(path):  # noqa: PTH113 - it says no where a name is too long
+    if not os.path.exists(path):  # noqa: PTH110 - it says no where a name is too long
         raise UsageError(missing(path, model))
     return Target(path.as_posix(), path)
 
