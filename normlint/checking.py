@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normlint.baseline import FILE, Baseline, read, with_baseline
-from normlint.discover import STDIN, discover, is_folder
+from normlint.discover import STDIN, discover, is_folder, read_stdin
 from normlint.outputs import parse_outputs, write_outputs
 from normlint.plugins import load_cards, load_rules
 from normlint.report import DRAWS_NORMS, stream
@@ -169,7 +168,7 @@ def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list
             raise UsageError(f"data {config.settings.data} does not exist")
         job = plan(target, config, rules, options)
         if target.path is None:
-            job = replace(job, data=sys.stdin.buffer.read())
+            job = replace(job, data=read_stdin())
         jobs.append(job)
     return jobs
 

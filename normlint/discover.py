@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,6 +107,13 @@ def _matches(pattern: str) -> list[str]:
 def _target(path: Path, folder: Path | None = None) -> Target:
     inside = path.name if folder is None else path.relative_to(folder).as_posix()
     return Target(path.as_posix(), path, inside)
+
+
+def read_stdin() -> bytes:
+    """Read the model that is piped in. Raises `UsageError` where nobody pipes."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(f"{STDIN} reads a model from standard input, and none is piped into it")
+    return sys.stdin.buffer.read()
 
 
 def is_folder(path: Path) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from normlint.checking import first_folder
-from normlint.discover import discover
+from normlint.discover import discover, read_stdin
 from normlint.model.fault import FileFault
 from normlint.report import stream
 from normlint.report.look import Look, visible
@@ -58,7 +57,7 @@ def map_norms(paths: Sequence[str], resolver: Resolver, *, allow_empty: bool, co
 
 
 def _read(target: Target, settings: Settings, read: Callable[..., Entry]) -> Entry:
-    data = sys.stdin.buffer.read() if target.path is None else None
+    data = read_stdin() if target.path is None else None
     fault = preflight(target, data)
     if fault is not None:
         raise fault

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from normlint.checking import Wishes, survey
-from normlint.discover import STDIN, STDIN_NAME, Target, missing
+from normlint.discover import STDIN, STDIN_NAME, Target, missing, read_stdin
 from normlint.model.fault import FileFault
 from normlint.report import stream
 from normlint.report.look import visible
@@ -45,7 +44,7 @@ def show(model: str, part: Part, form: str, resolver: Resolver) -> int:
     if sum(choice is not None for choice in (part.node, part.finding, part.stream)) > 1:
         raise UsageError("--node, --finding and --stream exclude each other")
     target = _target(model)
-    data = sys.stdin.buffer.read() if target.path is None else None
+    data = read_stdin() if target.path is None else None
     try:
         fault = preflight(target, data)
         if fault is not None:

@@ -220,6 +220,16 @@ def test_standard_input(folder: Path) -> None:
     assert len(onnx.load("out.onnx").graph.node) == 1
 
 
+def test_standard_input_that_is_closed(folder: Path) -> None:
+    command = f"'{sys.executable}' -m normlint check - <&-"
+    done = subprocess.run(
+        ["bash", "-c", command], check=False, capture_output=True, text=True, timeout=60, cwd=folder
+    )
+
+    assert done.returncode == 2
+    assert "none is piped into it" in done.stderr
+
+
 def test_several_formats_at_once(folder: Path) -> None:
     write(folder / "m.onnx", SPELLED)
 
