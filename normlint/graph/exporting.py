@@ -7,17 +7,24 @@ and every other field of the model stays as it was read.
 
 from __future__ import annotations
 
-import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
+from normlint.graph.declaring import (
+    declare_opsets,
+    drop_uncalled,
+    keep,
+    names_made,
+    names_read,
+)
 from normlint.graph.importing import plain_value
+from normlint.graph.ordering import in_order
 from normlint.graph.types import Constant, Graph, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
     from onnx import TensorProto
 
@@ -35,8 +42,8 @@ def export_graph(graph: Graph, original: ModelProto, placeholder: Placeholder) -
     model = ModelProto()
     model.CopyFrom(original)
     _Exporter(original, placeholder).graph(graph, model.graph)
-    _drop_uncalled(model, original)
-    _declare_opsets(model, graph)
+    drop_uncalled(model, original)
+    declare_opsets(model, graph)
     return model
 
 
@@ -70,11 +77,11 @@ class _Exporter:
     ) -> tuple[list[NodeProto], list[tuple[int, str, Graph]]]:
         """Give the nodes in order, and the subgraphs that they hold by position."""
         intact = _intact_calls(graph)
-        read = _used(before)
+        read = names_read(before)
         protos: list[NodeProto] = []
         inner: list[tuple[int, str, Graph]] = []
         written: set[int] = set()
-        for item in _in_order(graph):
+        for item in in_order(graph):
             origin = item.origin
             if origin is not None and origin.functions and origin.index in intact:
                 if origin.index not in written:
@@ -128,69 +135,19 @@ class _Exporter:
 
     def constants(self, graph: Graph, proto: GraphProto, before: GraphProto) -> None:
         """Drop initializers and descriptions of tensors that are gone, add new constants."""
-        used_before, used = _used(before), _used(proto)
+        used_before, used = names_read(before), names_read(proto)
         gone = used_before - used
-        _keep(proto.initializer, lambda tensor: tensor.name not in gone)
+        keep(proto.initializer, lambda tensor: tensor.name not in gone)
         # An input whose initial value is gone would have to be given from now on.
         dropped = {t.name for t in before.initializer} - {t.name for t in proto.initializer}
-        _keep(proto.input, lambda value: value.name not in dropped)
-        vanished = (used_before | _made(before)) - used - _made(proto)
-        _keep(proto.value_info, lambda value: value.name not in vanished)
-        _keep(proto.quantization_annotation, lambda note: note.tensor_name not in vanished)
+        keep(proto.input, lambda value: value.name not in dropped)
+        vanished = (used_before | names_made(before)) - used - names_made(proto)
+        keep(proto.value_info, lambda value: value.name not in vanished)
+        keep(proto.quantization_annotation, lambda note: note.tensor_name not in vanished)
         for constant in _new_constants(graph):
             if constant not in self.named:
                 self.named.add(constant)
                 proto.initializer.append(self.placeholder(constant))
-
-
-def _in_order(graph: Graph) -> list[Node | Constant]:
-    """Give nodes and Constant nodes in topological order, as near to the file's as that allows."""
-    items: list[Node | Constant] = [c for c in graph.constants if c.origin is not None]
-    items.extend(graph.nodes)
-    items.sort(key=lambda item: item.order)
-    position = {item: index for index, item in enumerate(items)}
-    sources = [
-        {position[source] for source in _sources(item) if source in position} for item in items
-    ]
-    if all(not needed or max(needed) < index for index, needed in enumerate(sources)):
-        return items
-    return [items[index] for index in _topological(sources)]
-
-
-def _sources(item: Node | Constant) -> Iterator[Node | Constant]:
-    """Give what a node and its subgraphs read: producers and Constant nodes."""
-    if isinstance(item, Constant):
-        return
-    nodes = [item]
-    for value in item.attrs.values():
-        if isinstance(value, Graph):
-            nodes.extend(node for scope in value.scopes() for node in scope.nodes)
-    for node in nodes:
-        for tensor in node.inputs:
-            if isinstance(tensor, Constant):
-                yield tensor
-            elif tensor.producer is not None:
-                yield tensor.producer
-
-
-def _topological(sources: list[set[int]]) -> list[int]:
-    """Sort by Kahn's algorithm, the lowest index first; a cycle stays as it stood."""
-    readers: dict[int, list[int]] = {}
-    waiting = [len(needed - {index}) for index, needed in enumerate(sources)]
-    for index, needed in enumerate(sources):
-        for source in needed - {index}:
-            readers.setdefault(source, []).append(index)
-    ready = [index for index, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers.get(index, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, reader)
-    return order if len(order) == len(sources) else list(range(len(sources)))
 
 
 def _intact_calls(graph: Graph) -> set[int]:
@@ -200,7 +157,7 @@ def _intact_calls(graph: Graph) -> set[int]:
     left = dict(graph.call_sizes)
     call_of: dict[Tensor, int] = {}
     broken: set[int] = set()
-    for item in _in_order(graph):
+    for item in in_order(graph):
         origin = item.origin
         if origin is None or not origin.functions:
             continue
@@ -263,74 +220,3 @@ def _new_constants(graph: Graph) -> list[Constant]:
 
 def _is_live(constant: Constant) -> bool:
     return bool(constant.outputs) or constant.is_output
-
-
-def _used(graph: GraphProto) -> set[str]:
-    """Names that nodes of a graph and its subgraphs read, or that are outputs."""
-    used: set[str] = set()
-    pending = [graph]
-    while pending:
-        current = pending.pop()
-        used.update(value.name for value in current.output)
-        for node in current.node:
-            used.update(node.input)
-            for attribute in node.attribute:
-                if attribute.type == AttributeProto.GRAPH:
-                    pending.append(attribute.g)
-                elif attribute.type == AttributeProto.GRAPHS:
-                    pending.extend(attribute.graphs)
-    return used
-
-
-def _made(graph: GraphProto) -> set[str]:
-    return {name for node in graph.node for name in node.output}
-
-
-def _keep(repeated: Any, wanted: Callable[[Any], bool]) -> None:
-    """Drop the elements of a repeated field that are not wanted."""
-    drop = [index for index, element in enumerate(repeated) if not wanted(element)]
-    for index in reversed(drop):
-        del repeated[index]
-
-
-def _calls(model: ModelProto) -> set[tuple[str, str, str]]:
-    """Give the functions that a model calls, those called by functions included."""
-    known = {(f.domain, f.name, f.overload): f for f in model.functions}
-    called: set[tuple[str, str, str]] = set()
-    pending: list[Iterable[NodeProto]] = [model.graph.node]
-    while pending:
-        for node in pending.pop():
-            key = (node.domain, node.op_type, node.overload)
-            if key in known and key not in called:
-                called.add(key)
-                pending.append(known[key].node)
-            for attribute in node.attribute:
-                if attribute.type == AttributeProto.GRAPH:
-                    pending.append(attribute.g.node)
-                pending.extend(graph.node for graph in attribute.graphs)
-    return called
-
-
-def _drop_uncalled(model: ModelProto, original: ModelProto) -> None:
-    """Drop the functions that were called before the rewrite and are not any more."""
-    if not original.functions:
-        return
-    gone = _calls(original) - _calls(model)
-    _keep(model.functions, lambda f: (f.domain, f.name, f.overload) not in gone)
-
-
-def _declare_opsets(model: ModelProto, graph: Graph) -> None:
-    declared = {"" if e.domain == "ai.onnx" else e.domain: e for e in model.opset_import}
-    if "" in declared:
-        before = declared[""].version
-        declared[""].version = graph.opset
-        # The checker wants functions to declare the model's opset; their nodes were raised too.
-        for function in model.functions:
-            for entry in function.opset_import:
-                if entry.domain in {"", "ai.onnx"} and entry.version == before:
-                    entry.version = graph.opset
-    for scope in graph.scopes():
-        for node in scope.nodes:
-            if node.origin is None and node.domain and node.domain not in declared:
-                entry = model.opset_import.add(domain=node.domain, version=1)
-                declared[node.domain] = entry
