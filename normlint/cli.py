@@ -304,7 +304,9 @@ def check(
     allow_empty: AllowEmpty = False,
     jobs: Annotated[
         str | None,
-        typer.Option(metavar="N|auto", help="Processes side by side. [default: auto]"),
+        typer.Option(
+            "-j", "--jobs", metavar="N|auto", help="Processes side by side. [default: auto]"
+        ),
     ] = None,
     exit_non_zero_on_fix: Annotated[
         bool, typer.Option("--exit-non-zero-on-fix", help="A repair fails the run.")
