@@ -20,8 +20,8 @@ class UnfoldedAffine(Rule):
 
     Reports a chain of Mul, Add, Sub and Div by constants that vary along one axis, as a BatchNorm
     that is spelled out or a scaled and shifted input, where the weights of a linear operator in
-    front of it or behind it can take it up. The bias of a MatMul, and factors of a single value,
-    are not reported.
+    front of it or behind it can take it up. The bias of a MatMul is not reported,
+    and a factor of a single value only beside a convolution.
 
     ## Why is this bad?
 

@@ -38,6 +38,8 @@ _BIASED = frozenset(("MatMul", "FusedMatMul"))
 _MOST_IN_A_ROW = 64
 _GATED = frozenset(("LSTM", "GRU", "RNN"))
 _GATE_ROUNDING = 1e-3
+_OF_IMAGES = frozenset(("Conv", "ConvTranspose", "FusedConv"))
+_BRINGS_IN = frozenset(("Cast", "Transpose", "Identity", "Unsqueeze", "Reshape"))
 
 
 class Direction(StrEnum):
@@ -206,10 +208,19 @@ class Folds:
             return None
         steps = self._steps(step, taken)
         axes = {axis for one in steps for axis in one.varies() or ()}
-        if len(axes) != 1 or not any(one.varies() for one in _without_bias(steps)):
+        if len(axes) > 1:
             return None
-        axis = axes.pop()
-        channels = max(_size(one) for one in steps)
+        # A factor of one value is the same along every axis: images have channels in front or last.
+        folds = (self._along(steps, axis) for axis in axes or {1, (step.x.rank or 2) - 1})
+        fold = next((fold for fold in folds if fold is not None), None)
+        if any(one.varies() for one in _without_bias(steps)):
+            return fold
+        return fold if fold is not None and _is_scaled_image(fold, steps) else None
+
+    def _along(self, steps: list[Elementwise], axis: int) -> Fold | None:
+        channels = _channels(steps[-1].x, axis)
+        if channels is None:
+            return None
         try:
             affine = Affine.identity(channels)
             for one in steps:
@@ -306,11 +317,33 @@ def _is_running(fact: Normalization | NearNorm) -> bool:
     return isinstance(fact, Normalization) and fact.kind is Kind.BATCH and not fact.training
 
 
-def _size(step: Elementwise) -> int:
-    size = 1
-    for extent in step.constant.shape or ():
-        size *= extent if isinstance(extent, int) else 1
-    return size
+def _channels(tensor: Tensor, axis: int) -> int | None:
+    shape = tensor.shape
+    extent = shape[axis] if shape is not None and axis < len(shape) else None
+    return extent if isinstance(extent, int) else None
+
+
+def _is_scaled_image(fold: Fold, steps: list[Elementwise]) -> bool:
+    """Whether a factor of one value is that of an image or of a convolution.
+
+    Elsewhere it belongs to something larger, as the scale of an attention or part of an activation,
+    that runtimes know as a whole.
+    """
+    if all(step.is_shift for step in steps) or any(n.op not in _OF_IMAGES for n in fold.linear):
+        return False
+    return fold.direction is Direction.BACKWARD or _is_input(steps[-1].x)
+
+
+def _is_input(tensor: Tensor) -> bool:
+    """Whether a tensor is an input of the graph, up to layout and type."""
+    for _ in range(_MOST_IN_A_ROW):
+        node = tensor.producer
+        if node is None:
+            return True
+        if node.op not in _BRINGS_IN:
+            return False
+        tensor = node.inputs[0]
+    return False
 
 
 def _titled(rewrite: Rewrite | None, nodes: tuple[Node, ...]) -> Rewrite | None:

@@ -492,3 +492,39 @@ def test_vectors_have_products_too() -> None:
         }}"""
 
     assert reasons(text) == ["channel-axis-moved"]
+
+
+def test_a_scaled_image_goes_into_a_padded_convolution() -> None:
+    text = f"""
+        g (uint8[1,5,5,2] x) => (float[1,2,6,6] y) <{CONV}, float k = {{255}}> {{
+            c = Cast<to = 1>(x)
+            d = Div(c, k)
+            t = Transpose<perm = [0,3,1,2]>(d)
+            y = Conv<pads = [1,1,1,1]>(t, w)
+        }}"""
+
+    assert ops(folded(text)) == ["Cast", "Transpose", "Conv"]
+
+
+def test_parts_of_activations_and_attentions_stay() -> None:
+    hard_sigmoid = f"""
+        g (float[1,2,5,5] x) => (float[1,2,3,3] y)
+        <{CONV}, float three = {{3}}, float low = {{0}}, float high = {{6}}> {{
+            c = Conv(x, w)
+            a = Add(c, three)
+            t = Clip(a, low, high)
+            d = Div(t, high)
+            y = Conv(d, w)
+        }}"""
+    attention = """
+        g (float[N,3] x) => (float[N,2] y)
+        <float[3,2] w = {1,2,3,4,-1,0.5}, float[2] b = {1,2}, float k = {0.125}> {
+            p = MatMul(x, w)
+            q = Add(p, b)
+            y = Mul(q, k)
+        }"""
+
+    assert ops(folded(hard_sigmoid)) == ["Conv", "Add", "Clip", "Div", "Conv"]
+    assert ops(folded(attention)) == ["MatMul", "Add", "Mul"]
+    scaled = hard_sigmoid.replace("a = Add(c, three)", "a = Mul(c, three)")
+    assert ops(folded(scaled)) == ["Conv", "Clip", "Div", "Conv"]
