@@ -137,6 +137,8 @@ class _Exporter:
         """Drop initializers and descriptions of tensors that are gone, add new constants."""
         used_before, used = names_read(before), names_read(proto)
         gone = used_before - used
+        if self.original.ir_version >= 4:  # whoever gives a value of his own may still do so
+            gone -= {value.name for value in proto.input}
         keep(proto.initializer, lambda tensor: tensor.name not in gone)
         # An input whose initial value is gone would have to be given from now on.
         dropped = {t.name for t in before.initializer} - {t.name for t in proto.initializer}
