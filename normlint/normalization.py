@@ -140,6 +140,18 @@ class Normalization:
         return self.bias is not None and not self.bias.is_always(0.0)
 
     @property
+    def elements(self) -> int | None:
+        """Number of elements that share their statistics, where it is known."""
+        shape = self.x.shape
+        if shape is None or not self.axes:
+            return None
+        extents = [shape[axis] for axis in self.axes if -axis <= len(shape)]
+        known = [extent for extent in extents if isinstance(extent, int)]
+        if len(known) != len(extents):
+            return None
+        return math.prod(known) // (self.groups or 1)
+
+    @property
     def channel_axis(self) -> int | None:
         """The axis (negative) along which scale and bias run, where there is exactly one."""
         if self.kind in {Kind.LAYER, Kind.RMS}:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from normlint.diagnosing import diagnose, over
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.context import Context
-    from normlint.normalization import Normalization
     from normlint.rule import Diagnostic
 
 
@@ -83,7 +81,7 @@ class ConstantNorm(Rule):
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Report each normalisation over one element."""
         for norm in context.norms:
-            if norm.kind is Kind.L2 or _elements(norm) != 1:
+            if norm.kind is Kind.L2 or norm.elements != 1:
                 continue
             effect = (
                 "the output does not depend on the input"
@@ -92,15 +90,3 @@ class ConstantNorm(Rule):
             )
             where = "each group" if norm.kind is Kind.GROUP else over(norm)
             yield diagnose(norm, f"a {norm.kind} over {where}, which is one element: {effect}")
-
-
-def _elements(norm: Normalization) -> int | None:
-    """Give the number of elements that share their statistics, where it is known."""
-    shape = norm.x.shape
-    if shape is None or not norm.axes:
-        return None
-    extents = [shape[axis] for axis in norm.axes if -axis <= len(shape)]
-    known = [extent for extent in extents if isinstance(extent, int)]
-    if len(known) != len(extents):
-        return None
-    return math.prod(known) // (norm.groups or 1)

@@ -134,7 +134,7 @@ class DecomposedGroupNorm(Rule):
         for norm in context.norms:
             if norm.kind is not Kind.GROUP or norm.form is not Form.DECOMPOSED:
                 continue
-            if norm.quantized == "inside":
+            if norm.quantized == "inside" or norm.elements == 1:
                 continue
             message = (
                 f"a GroupNorm of {norm.groups} groups is spelled out in {len(norm.nodes)} "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto
 
+from normlint.graph import Variable
 from normlint.model import ValuesUnavailable
 from normlint.results import Verification
 from normlint.verify.cut import Cut, cut_out
@@ -74,12 +75,23 @@ def verify_rewrite(rewrite: Rewrite, constants: Constants, opset: int) -> Verifi
         cut = cut_out(rewrite, constants, opset)
     except (ValuesUnavailable, ValueError) as fault:
         return Failure(f"the changed nodes cannot be run: {fault}", moved=False)
+    _complete(cut, constants)
     try:
         return _compare(rewrite, cut)
     except (CannotRun, ValuesUnavailable, ValueError) as fault:
         if rewrite.invalid_before and _loads(cut.after):
             return Verification("load", 0.0, 0.0, 0.0, 0)
         return Failure(f"the changed nodes cannot be run: {fault}", moved=False)
+
+
+def _complete(cut: Cut, constants: Constants) -> None:
+    """Give the inputs the shapes that follow from the operators before them.
+
+    Where inference left even their rank open, the old nodes may run at a rank that never occurs.
+    """
+    for tensor in cut.region.inputs:
+        if isinstance(tensor, Variable) and tensor.shape is None:
+            tensor.shape = constants.shapes.of(tensor)
 
 
 def _loads(model: ModelProto) -> bool:
@@ -136,7 +148,7 @@ def _engines(cut: Cut) -> Iterator[_Engines]:
     exact = None
     with contextlib.suppress(CannotRun):
         exact = double(cut.before)
-    ways = [(own_types, dtype), (single, TensorProto.FLOAT)]
+    ways = [(own_types, dtype), (single, dtype if _is_rounded(cut) else TensorProto.FLOAT)]
     if dtype == TensorProto.BFLOAT16:  # no engine runs it whole
         ways.pop(0)
     reasons: list[CannotRun] = []
@@ -151,6 +163,15 @@ def _engines(cut: Cut) -> Iterator[_Engines]:
         yield _Engines(exact, double(cut.after), exact, TensorProto.DOUBLE)
     elif len(reasons) == len(ways):
         raise reasons[0]
+
+
+def _is_rounded(cut: Cut) -> bool:
+    """Whether there are new constants of a narrow type: they are rounded in any engine."""
+    old = {tensor.name for tensor in cut.before.graph.initializer}
+    return any(
+        tensor.name not in old and TOLERANCES.get(tensor.data_type, 0) > TOLERANCES[1]
+        for tensor in cut.after.graph.initializer
+    )
 
 
 def _narrowest(cut: Cut) -> int:
