@@ -52,7 +52,7 @@ def evidence_of(norm: Normalization) -> dict[str, Any]:
 
 def type_name(dtype: int) -> str:
     """Give the name of an element type as numpy writes it; empty where it is not known."""
-    if not dtype:
+    if dtype not in TensorProto.DataType.values() or not dtype:
         return ""
     name: str = TensorProto.DataType.Name(dtype).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)

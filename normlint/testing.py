@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import tempfile
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +55,8 @@ class Example:
 def examples(rule: Rule) -> tuple[Example, ...]:
     """Give the examples of a rule, the bad ones first.
 
-    An example is ONNX text, or a tuple of ONNX text and a dict of fields of `Settings`.
+    An example is ONNX text, or a tuple of ONNX text and a dict of fields of `Settings`. `data` may
+    be a dict of inputs by name there, instead of a file.
     """
     given = [(item, False) for item in rule.bad] + [(item, True) for item in rule.good]
     return tuple(_example(rule, item, good=good) for item, good in given)
@@ -61,7 +64,21 @@ def examples(rule: Rule) -> tuple[Example, ...]:
 
 def _example(rule: Rule, item: Any, *, good: bool) -> Example:
     text, chosen = (item, {}) if isinstance(item, str) else item
+    if isinstance(chosen.get("data"), dict):
+        chosen = {**chosen, "data": _file_of(chosen["data"])}
     return Example(rule, text, Settings(**chosen), good)
+
+
+def _file_of(arrays: dict[str, Any]) -> Path:
+    """Write calibration inputs where `Settings.data` finds them, until the process ends."""
+    import numpy as np
+
+    file, name = tempfile.mkstemp(suffix=".npz")
+    os.close(file)
+    path = Path(name)
+    atexit.register(path.unlink, missing_ok=True)
+    np.savez(path, **{key: np.asarray(values, np.float32) for key, values in arrays.items()})
+    return path
 
 
 def check_example(example: Example) -> None:

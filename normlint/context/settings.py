@@ -35,5 +35,7 @@ class Settings:
     """`profitable` or `always`: when NL203 makes the swap."""
     quantized_repair: str = "residual"
     """`residual` or `norm`: whether residual additions are taken out of INT8 with the norms."""
+    smoothing_alpha: float = 0.5
+    """How much of an outlier NL404 moves into the weights: 0 none, 1 all of it."""
     data: Path | None = None
     """Calibration inputs (npz)."""

@@ -20,8 +20,13 @@ WIDTH, HIDDEN, BLOCKS, TOKENS = 32, 64, 3, 8
 OUTLIERS = [3, 17]
 
 
-def float_model(*, fused: bool = True, opset: int = 17) -> onnx.ModelProto:
-    """Give a stack of blocks x + down(relu(up(norm(x)))) with a last norm and a head."""
+def float_model(
+    *, fused: bool = True, opset: int = 17, gain: float = 0.1, post: bool = False
+) -> onnx.ModelProto:
+    """Give a stack of blocks x + down(relu(up(norm(x)))) with a last norm and a head.
+
+    `gain` multiplies the scales of the outlier channels; with `post` the norms stand on the sums.
+    """
     random = np.random.default_rng(3)
     nodes: list[onnx.NodeProto] = []
     weights: dict[str, Array] = {"two": np.array(2.0), "epsilon": np.array(1e-5)}
@@ -45,7 +50,7 @@ def float_model(*, fused: bool = True, opset: int = 17) -> onnx.ModelProto:
 
     def norm(x: str) -> str:
         values = 1 + 0.2 * random.standard_normal(WIDTH)
-        values[OUTLIERS] *= 0.1
+        values[OUTLIERS] *= gain
         scale, bias = weight(values), weight(0.1 * random.standard_normal(WIDTH))
         if fused:
             return op("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
@@ -56,9 +61,10 @@ def float_model(*, fused: bool = True, opset: int = 17) -> onnx.ModelProto:
 
     x = op("Mul", "x", weight(np.where(np.isin(np.arange(WIDTH), OUTLIERS), 20.0, 1.0)))
     for _ in range(BLOCKS):
-        up = op("Relu", linear(norm(x), WIDTH, HIDDEN))
+        up = op("Relu", linear(x if post else norm(x), WIDTH, HIDDEN))
         x = op("Add", x, linear(up, HIDDEN, WIDTH, writes=True))
-    y = linear(norm(x), WIDTH, WIDTH)
+        x = norm(x) if post else x
+    y = linear(x if post else norm(x), WIDTH, WIDTH)
     shape = [1, TOKENS, WIDTH]
     graph = helper.make_graph(
         nodes,
