@@ -10,6 +10,7 @@ its producer cannot be made to write another value.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from normlint.context.shapes import complete_shapes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from normlint.context.context import Context
     from normlint.context.zero_mean_sites import Site
     from normlint.context.zero_mean_sources import Source
+    from normlint.graph import Node
 
 SAVED = 0.45
 """What RMSNorm saves of the time that LayerNorm takes, on ONNX Runtime's CPU kernels."""
@@ -55,6 +57,8 @@ class Stream:
     """Why a LayerNorm cannot be an RMSNorm."""
     sources: dict[Site, Source] = field(default_factory=dict)
     """What produces the tensors."""
+    compensated: dict[Site, list[tuple[Node, Normalization]]] = field(default_factory=dict)
+    """Linear readers of the results of LayerNorms, which make up for the mean of their biases."""
 
     @property
     def convertible(self) -> list[Normalization]:
@@ -84,6 +88,15 @@ class _Analysis:
         self.readers_of: dict[Site, list[Normalization]] = {}
         for norm, at in norms.items():
             self.readers_of.setdefault(at, []).append(norm)
+
+    @cached_property
+    def compensated(self) -> dict[Site, list[tuple[Node, Normalization]]]:
+        """Readers that make up for a constant mean, with the LayerNorm that it stems from."""
+        return {
+            at: [(node, norm) for node in nodes]
+            for at, nodes in self.pins.compensated.items()
+            if (norm := self.sources.constant_mean(at)) is not None
+        }
 
     def run(self) -> list[Stream]:
         self.pins.explore(self.norms.values())
@@ -174,7 +187,7 @@ class _Analysis:
     ) -> Stream:
         order = {norm: k for k, norm in enumerate(self.norms)}
         ordered = tuple(sorted(norms, key=lambda norm: order[norm]))
-        found = Stream(ordered, sources=self.pins.source_of)
+        found = Stream(ordered, sources=self.pins.source_of, compensated=self.compensated)
         for norm in ordered:
             component = component_of.get(norm)
             if component is None:

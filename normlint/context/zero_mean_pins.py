@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from normlint.context.zero_mean_sites import Site, sites_of_width
 from normlint.context.zero_mean_sources import Centred, Unfit
 from normlint.context.zero_mean_steps import Step, step
+from normlint.rewrite.centre_affine import takes_up
 from normlint.rule import Reason
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Pins:
         self.reason: dict[Site, Pin] = {}
         self.zero_mean: set[Site] = set()
         """Tensors of mean zero as the model stands: they keep their values, and nobody minds."""
+        self.compensated: dict[Site, list[Node]] = {}
+        """Linear readers that make up for a mean that does not depend on the input."""
         self._fresh: list[Site] = []
         self._entering: dict[Site, list[Site]] = {}
         """For a tensor those that its producer reads, whether or not that can be edited."""
@@ -149,6 +152,9 @@ class Pins:
 
     def _pin_by_reader(self, at: Site, node: Node) -> None:
         if node.graph is at.tensor.graph and self._readers.is_indifferent(node, at):
+            return
+        if self._sources.constant_mean(at) is not None and takes_up(node, at, self._constants):
+            self.compensated.setdefault(at, []).append(node)
             return
         detail = f"{node.op} reads it, to which the mean matters"
         if node.graph is not at.tensor.graph:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from normlint.graph import Node, Tensor
 
 _SMALL_SHIFT = 1 << 16
+_LAYOUT = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose"))
 _DROPPABLE = frozenset(("Add", "Sub", "Sum"))
 
 
@@ -84,6 +85,19 @@ class Sources:
             return self._usable(how, at)
         factor = scaled(node, at, self._constants)
         return _unfit(node, at) if factor is None else factor
+
+    def constant_mean(self, at: Site) -> Normalization | None:
+        """Give the LayerNorm of uniform scale whose result it is, moved about at most.
+
+        Its mean is that of the LayerNorm's bias, whatever the input.
+        """
+        source = self.of(at)
+        while isinstance(source, Step) and source.node.op in _LAYOUT and len(source.full) == 1:
+            at = source.full[0][1]
+            if self._constants.is_constant(at.tensor):
+                return None
+            source = self.of(at)
+        return source if isinstance(source, Normalization) else None
 
     def _usable(self, how: Step, at: Site) -> Source:
         for _, operand in how.full:

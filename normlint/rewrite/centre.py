@@ -11,7 +11,7 @@ from normlint.context.zero_mean_sources import can_be_dropped
 from normlint.context.zero_mean_steps import Step
 from normlint.context.zero_mean_writers import Scaled
 from normlint.normalization import Normalization
-from normlint.rewrite.centre_constants import Change, Constant, centred, scaled_by, zeroed
+from normlint.rewrite.centre_constants import Change, Constant, centred, scaled_by, without_mean
 from normlint.rewrite.centre_nodes import reduce_mean
 from normlint.rule import NewNode, Redirect, Replace
 
@@ -68,7 +68,7 @@ class Edits:
             self._drop_shift(how, at, explicit)
             return
         for place in how.shifts:
-            self.change(node, place, zeroed())
+            self.change(node, place, without_mean(at))
         for place, operand in how.full:
             if self.constants.is_constant(operand.tensor):
                 self.change(node, place, centred(operand))

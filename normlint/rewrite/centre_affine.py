@@ -40,15 +40,45 @@ class Fold:
     region: tuple[Node, ...]
 
 
-def bias_folds(norm: Normalization, constants: Constants) -> list[Fold] | NotFixed:
-    """Give where the bias of a norm goes when all its readers take it up, or why one does not."""
+def bias_folds(
+    norm: Normalization, constants: Constants, free: frozenset[Tensor] = frozenset()
+) -> list[Fold] | NotFixed:
+    """Give where the bias of a norm goes when all its readers take it up, or why one does not.
+
+    Of a sum that is centred, and is in `free`, the constant of the other summand takes it up.
+    """
     bias, axis = norm.bias, norm.axes
     if bias is None or axis is None or not bias.is_constant or norm.permutation is not None:
         return NotFixed(Reason.WEIGHTS_NOT_CONSTANT, norm.y, "the bias is no constant")
     start = site(norm.y, axis)
     if start is None or start.first != start.last or not _runs_along(bias, start):
         return NotFixed(Reason.BROADCAST, norm.y, "the bias varies along several axes")
-    return _Folding(bias, start, constants).run()
+    return _Folding(_vector(bias, start), start, constants, free).run()
+
+
+def takes_up(node: Node, at: Site, constants: Constants) -> bool:
+    """Whether a linear reader can take up what is added to the channels of an operand."""
+    return _Folding(lambda: np.zeros(at.width), at, constants).into(node, at)
+
+
+def mean_folds(norm: Normalization, at: Site, node: Node, constants: Constants) -> list[Fold]:
+    """Give how a linear reader makes up for the mean that is taken from the bias of a norm."""
+    if norm.bias is None:
+        return []
+    vector = _vector(norm.bias, at)
+    folding = _Folding(lambda: np.full(at.width, vector().mean()), at, constants)
+    folding.into(node, at)
+    return folding.found
+
+
+def _vector(bias: Parameter, at: Site) -> Callable[[], Array]:
+    """Give a bias along the channels."""
+
+    def values() -> Array:
+        assert bias.compute is not None  # noqa: S101 - the caller looked
+        return np.broadcast_to(bias.compute().astype(np.float64).reshape(-1), (at.width,))
+
+    return values
 
 
 def _runs_along(bias: Parameter, at: Site) -> bool:
@@ -58,10 +88,17 @@ def _runs_along(bias: Parameter, at: Site) -> bool:
 
 
 class _Folding:
-    def __init__(self, bias: Parameter, start: Site, constants: Constants) -> None:
-        self.bias = bias
+    def __init__(
+        self,
+        vector: Callable[[], Array],
+        start: Site,
+        constants: Constants,
+        free: frozenset[Tensor] = frozenset(),
+    ) -> None:
+        self.vector = vector
         self.start = start
         self.constants = constants
+        self.free = free
         self.found: list[Fold] = []
         self.passed: list[Node] = []
 
@@ -77,7 +114,7 @@ class _Folding:
                     self.passed.append(node)
                     continue
                 passed = self.through(node, at)
-                if passed is None and not self.into(node, at):
+                if passed is None and not (self.into(node, at) or self.beside(node, at)):
                     detail = f"{node.op} reads the result and cannot take the bias up"
                     return NotFixed(Reason.NO_LINEAR_NEIGHBOUR, node, detail)
                 fresh = [other for other in passed or () if other not in seen]
@@ -120,6 +157,24 @@ class _Folding:
         weight = node.inputs[1]
         return self.constants.is_constant(weight) and reader[node.op](node, at, weight)
 
+    def beside(self, node: Node, at: Site) -> bool:
+        """Note what the other summand of a residual sum adds instead; say whether it can."""
+        if node.op != "Add" or node.y not in self.free or not at.is_last:
+            return False
+        other = node.inputs[1] if node.inputs[0] is at.tensor else node.inputs[0]
+        writer = other.producer
+        if other is at.tensor or other.is_output or len(other.consumers) != 1 or writer is None:
+            return False
+        if writer.op != "Add" or not writer.is_standard or writer.graph is not node.graph:
+            return False
+        places = [k for k, t in enumerate(writer.inputs) if can_be_edited(t, self.constants)]
+        if len(places) != 1 or other.shape is None or other.shape[-1] != at.width:
+            return False
+        if (writer.inputs[places[0]].shape or ())[-1:] != (at.width,):
+            return False
+        self.note(writer, places[0], node, self.addend(node, at.width, self.vector))
+        return True
+
     def into_matmul(self, node: Node, at: Site, weight: Tensor) -> bool:
         shape = weight.shape
         if not at.is_last or shape is None or len(shape) != 2 or node.y.is_output:
@@ -145,8 +200,7 @@ class _Folding:
         if bias is product or not can_be_edited(bias, self.constants):
             return None
         shape = bias.shape or ()
-        inner = tuple(shape[-1:]) in {(), (1,), (width,)}
-        fits = inner and all(extent == 1 for extent in shape[:-1])
+        fits = shape[-1:] == (width,) and all(extent == 1 for extent in shape[:-1])
         return place if fits and len(shape) <= (product.rank or 0) else None
 
     def into_gemm(self, node: Node, at: Site, weight: Tensor) -> bool:
@@ -198,12 +252,6 @@ class _Folding:
         self, linear: Node, width: int, values: Callable[[], Array], dtype: int = 0
     ) -> Change:
         return added((self.start.tensor, linear), values, (width,), dtype)
-
-    def vector(self) -> Array:
-        """Give the bias along the channels."""
-        assert self.bias.compute is not None  # noqa: S101 - looked at the start
-        values = self.bias.compute().astype(np.float64)
-        return np.broadcast_to(values.reshape(-1), (self.start.width,))
 
     def wide(self, tensor: Tensor) -> Array:
         return self.constants.values(tensor).astype(np.float64)

@@ -76,9 +76,15 @@ def centred(at: Site) -> Change:
     return Change(("centred", axes), _CENTRED, apply)
 
 
-def zeroed() -> Change:
-    """Make every value zero."""
-    return Change("zeroed", _CENTRED, np.zeros_like)
+def without_mean(out: Site) -> Change:
+    """Subtract the mean over the channels of what a constant is added to, whatever its shape."""
+    inner = [axis - len(out.shape) for axis in out.axes]
+
+    def apply(values: Array) -> Array:
+        axes = tuple(axis for axis in inner if axis >= -values.ndim)
+        return np.asarray(values - values.mean(axis=axes, keepdims=True))
+
+    return Change(("without mean", *inner), _CENTRED, apply)
 
 
 def scaled_by(factor: Site, at: Site, constants: Constants, *, inverse: bool) -> Change:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from normlint.context.centring import CENTRING, SAVED
 from normlint.context.zero_mean_writers import bias_place
 from normlint.rewrite.centre import Edits, extra_bytes
-from normlint.rewrite.centre_affine import Fold, bias_folds
+from normlint.rewrite.centre_affine import Fold, bias_folds, mean_folds
 from normlint.rewrite.centre_constants import centred
 from normlint.rewrite.centre_nodes import RMSNorm, centred_bias
 from normlint.rewrite.centre_region import region, rounding, with_readers
@@ -64,8 +64,9 @@ def plan(stream: Stream, context: Context) -> Plan:
     made = Plan()
     edits = Edits(context.constants, context.opset)
     explicit: dict[Tensor, Site] = {}
+    free = frozenset(at.tensor for component in stream.components for at in component.sites)
     for component in stream.components:
-        swaps = _swaps(component, context, made)
+        swaps = _swaps(component, context, made, free)
         if not swaps:
             continue
         made.swaps.extend(swaps)
@@ -76,16 +77,19 @@ def plan(stream: Stream, context: Context) -> Plan:
     for swap in made.swaps:
         _swap(edits, swap, explicit)
     _centre_biases(edits, made)
+    _compensate(edits, made, stream)
     if made.swaps:
         made.rewrite = _rewrite(made, edits, context)
     return made
 
 
-def _swaps(component: Component, context: Context, made: Plan) -> list[Swap]:
+def _swaps(
+    component: Component, context: Context, made: Plan, free: frozenset[Tensor]
+) -> list[Swap]:
     """Give the swaps of a component that pay, if together they pay for its explicit centring."""
     chosen = []
     for norm in component.norms:
-        decided = decide(norm, context)
+        decided = decide(norm, context, free)
         if isinstance(decided, Swap):
             chosen.append(decided)
         else:
@@ -98,7 +102,9 @@ def _swaps(component: Component, context: Context, made: Plan) -> list[Swap]:
     return []
 
 
-def decide(norm: Normalization, context: Context) -> Swap | NotFixed:
+def decide(
+    norm: Normalization, context: Context, free: frozenset[Tensor] = frozenset()
+) -> Swap | NotFixed:
     """Decide whether an RMSNorm in place of a LayerNorm of zero mean is allowed, and pays."""
     if norm.permutation is not None:
         return NotFixed(Reason.CHANNEL_AXIS_MOVED, norm.y, "the result is transposed")
@@ -108,7 +114,7 @@ def decide(norm: Normalization, context: Context) -> Swap | NotFixed:
     obstacle = made.obstacle()
     if obstacle is not None:
         return obstacle
-    folds = [] if norm.bias is None else bias_folds(norm, context.constants)
+    folds = [] if norm.bias is None else bias_folds(norm, context.constants, free)
     unfolded = folds if isinstance(folds, NotFixed) else None
     swap = Swap(made, tuple(folds) if isinstance(folds, list) else ())
     if context.settings.rms_norm_policy == "always":
@@ -179,6 +185,18 @@ def _centre_biases(edits: Edits, made: Plan) -> None:
         aligned = at._replace(tensor=tensor, first=at.first - missing, last=at.last - missing)
         edits.change(*place, centred(aligned))
         edits.touched.setdefault(place[0])
+
+
+def _compensate(edits: Edits, made: Plan, stream: Stream) -> None:
+    """Have linear readers make up for the mean that LayerNorms that write a stream no longer add."""
+    folded = {swap.norm for swap in made.swaps if swap.folds}
+    for at, readers in stream.compensated.items():
+        for node, norm in readers:
+            if at.tensor not in edits.changed or norm in folded:
+                continue
+            for fold in mean_folds(norm, at, node, edits.constants):
+                edits.change(fold.node, fold.place, fold.change)
+                edits.touched.update(dict.fromkeys(fold.region))
 
 
 def _rewrite(made: Plan, edits: Edits, context: Context) -> Rewrite:

@@ -96,9 +96,10 @@ class Streams:
     def build(self) -> onnx.ModelProto:
         stream = self.source()
         for _ in range(int(self.random.integers(1, 5))):
-            stream = self.b.pick(self.branch, self.branch, self.branch, self.change, self.tap)(
-                stream
+            step = self.b.pick(
+                self.branch, self.branch, self.branch, self.after, self.change, self.tap
             )
+            stream = step(stream)
         self.finish(stream)
         return self.model()
 
@@ -277,6 +278,17 @@ class Streams:
             return str(b.op("Sum", stream, branch, self.linear(b.op("Tanh", wide))))
         total = str(b.op(b.pick("Add", "Add", "Sub"), stream, branch))
         return self.norm(total) if b.chance(0.15) else total
+
+    def after(self, stream: str) -> str:
+        """Normalise after the residual sum, and read the norms of the stream as they are."""
+        b = self.b
+        stream = self.norm(stream)
+        for _ in range(b.pick(1, 2)):
+            read = b.op("Identity", stream) if b.chance(0.3) else stream
+            wide = b.op("MatMul", read, b.weight(WIDTH, HIDDEN))
+            wide = b.op("Add", wide, b.weight(HIDDEN)) if b.chance(0.9) else wide
+            stream = self.norm(str(b.op("Add", stream, self.linear(b.op("Relu", wide)))))
+        return stream
 
     def called(self, stream: str) -> str:
         """Put a block into a local function."""

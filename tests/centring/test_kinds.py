@@ -150,6 +150,14 @@ def plain_post_norm(b: Builder) -> list[str]:
     return [head(b, t)]
 
 
+def uniform_post_norm(b: Builder) -> list[str]:
+    """The mean of what such norms write is that of their biases; linear readers make up for it."""
+    t = plain_norm(b, embedded(b), b.random.normal(1, 1, WIDTH))
+    for _ in range(2):
+        t = plain_norm(b, b.op("Add", t, feed_forward(b, t)), b.random.normal(1, 1, WIDTH))
+    return [head(b, t)]
+
+
 def two_streams(b: Builder) -> list[str]:
     memory = embedded(b)
     memory = norm(b, b.op("Add", memory, feed_forward(b, norm(b, memory))))
@@ -231,6 +239,7 @@ KINDS: dict[Callable[[Builder], list[str]], tuple[int, int, int]] = {
     tapped: (3, 4, 1),
     post_norm: (1, 3, 0),
     plain_post_norm: (3, 3, 0),
+    uniform_post_norm: (3, 3, 0),
     two_streams: (4, 4, 0),
     class_token: (2, 2, 0),
     pooled: (2, 2, 0),
@@ -305,6 +314,16 @@ def test_an_operator_is_replaced_by_an_operator_only(settings: dict[str, Any], m
     t = b.op("Add", t, feed_forward(b, norm(b, t)))
     model = finished(b, y, norm(b, t))
     assert count(repaired(model, Settings(**settings)).proto) == made
+
+
+def test_biases_of_uniform_norms_move_past_the_residual_sums() -> None:
+    b = builder()
+    model = finished(b, *uniform_post_norm(b))
+    result = repaired(model, Settings(target_opset=23))
+    ops = [node.op_type for node in result.proto.graph.node if node.op_type != "Constant"]
+    assert ops.count("RMSNormalization") == 3
+    assert len(ops) == len([n for n in model.graph.node if n.op_type != "Constant"])
+    assert moved(b, model, result.proto) < EXACT
 
 
 def test_a_named_runtime_gets_the_spelling_that_it_fuses() -> None:

@@ -187,7 +187,7 @@ def what_layer_scale_multiplies_has_other_readers(patch: Patch) -> None:
 
 @mutation
 def shifts_stay(patch: Patch) -> None:
-    patch.setattr(centre, "zeroed", lambda: Change("nothing", 1, lambda values: values))
+    patch.setattr(centre, "without_mean", lambda _: Change("nothing", 1, lambda values: values))
 
 
 @mutation
@@ -312,6 +312,16 @@ def biases_do_not_arrive(patch: Patch) -> None:
         "added",
         lambda *given: replace(original(*given), apply=lambda values: values + 0),
     )
+
+
+@mutation
+def readers_do_not_make_up_for_a_mean(patch: Patch) -> None:
+    patch.setattr(centre_plan, "mean_folds", lambda *_: [])
+
+
+@mutation
+def any_scale_has_a_constant_mean(patch: Patch) -> None:
+    patch.setattr(zero_mean_pins, "takes_up", lambda *_: True)
 
 
 @mutation
