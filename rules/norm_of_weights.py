@@ -132,8 +132,11 @@ def _last_constant(context: Context, norm: Normalization) -> tuple[Tensor, list[
         if len(readers) != 1:
             break
         (reader,) = readers
-        if reader.graph is not end.graph or not context.constants.is_constant(reader.outputs[0]):
+        result = reader.output(0)
+        if reader.graph is not end.graph or result is None:
+            break
+        if not context.constants.is_constant(result):
             break
         nodes.append(reader)
-        end = reader.outputs[0]
+        end = result
     return end, nodes

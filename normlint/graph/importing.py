@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 from onnx import AttributeProto, ModelProto
 
+from normlint.graph.definitions import operator_of
 from normlint.graph.functions import Library, expand, library
 from normlint.graph.types import Constant, Graph, Node, Tensor, Values, Variable
 
@@ -160,7 +161,7 @@ class _Importer:
                 scope[name] = self.variable(name, graph, types)
             tensors.append(scope[name] if name else Variable("", graph))
         node = Node(
-            proto.op_type,
+            operator_of(proto, self.opset),
             graph,
             name=proto.name,
             domain=proto.domain,

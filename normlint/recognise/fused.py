@@ -169,7 +169,7 @@ def statistics_of(node: Node) -> set[Node] | None:
     """
     roots: set[Tensor] = {node.inputs[0]}
     for producer in above(node.inputs[0]):
-        if producer.op not in _LAYOUT:
+        if producer.op not in _LAYOUT or not producer.inputs:
             break
         roots.add(producer.inputs[0])
     found: set[Node] = set()
