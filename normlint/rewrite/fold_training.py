@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onnx import TensorProto
+
 from normlint.rewrite.fold_weights import vector
 from normlint.rule import Applicability, NewNode, NotFixed, Reason, Replace, Rewrite
 
@@ -31,6 +33,12 @@ def as_instance_norm(op: BatchNormOp, context: Context) -> Rewrite | NotFixed:
         return NotFixed(
             Reason.BATCH_STATISTICS, node, "the leading extent is not 1, so the batch counts"
         )
+    dtype = node.inputs[0].dtype
+    if dtype == TensorProto.DOUBLE:
+        return NotFixed(Reason.TARGET, node, "onnxruntime has no InstanceNormalization of double")
+    if dtype == TensorProto.BFLOAT16 and context.opset < 22:
+        detail = "InstanceNormalization of bfloat16 needs opset 22"
+        return NotFixed(Reason.OPSET, node, detail)
     parameters = [_in_type(op, position, context) for position in (1, 2)]
     if any(isinstance(parameter, NotFixed) for parameter in parameters):
         return next(p for p in parameters if isinstance(p, NotFixed))
