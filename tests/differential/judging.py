@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import onnxruntime
+from folding import ops
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
@@ -224,8 +225,9 @@ def runner(model: onnx.ModelProto) -> Run | None:
     if loaded is not None:
         return lambda feed: [np.asarray(r) for r in loaded.run(None, _typed(feed, wanted))]
     opset = next(entry.version for entry in model.opset_import if not entry.domain)
-    if opset < 14 and any(node.op_type == "BatchNormalization" for node in model.graph.node):
-        return None
+    called = [node.op_type for function in model.functions for node in function.node]
+    if opset < 14 and "BatchNormalization" in [*ops(model), *called]:
+        return None  # it computes that with the statistics of the batch
     try:
         evaluator = onnx.reference.ReferenceEvaluator(model)
     except Exception:  # noqa: BLE001 - it has gaps, and fails in many ways

@@ -293,6 +293,9 @@ class RandomGraph(Layers):
         values = numpy_helper.to_array(tensor)
         if values.dtype == np.float32:
             values = values.astype(self.numpy)
+            parts = np.round(1 / np.where(values == 0, 1, values))
+            if self.dtype == TensorProto.DOUBLE and values.size == 1 and abs(parts) > 1:
+                values = 1 / parts if np.isclose(values * parts, 1) else values
         return numpy_helper.from_array(values, tensor.name)
 
     def weight_norm(self, x: str) -> str:
@@ -400,6 +403,12 @@ class RandomGraph(Layers):
             axis=1,
         )
         return self.batch_norm(y) if self.chance(0.6) else y
+
+    def activation(self, x: str) -> str:
+        """Apply one that the runtime has in every type at every opset."""
+        if self.dtype == TensorProto.DOUBLE:
+            return self.op("Relu", [x], self.shapes[x])
+        return super().activation(x)
 
     def quantized_linear(self, x: str) -> str:
         return super().quantized_linear(x) if self.dtype == TensorProto.FLOAT else self.linear(x)
