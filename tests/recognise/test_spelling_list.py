@@ -24,13 +24,13 @@ DIFFERENCE = (
     "mn = Neg (m)\n d = Add (mn, x)",
     "d1 = Sub (m, x)\n d = Neg (d1)",
 )
-ONE_PASS = "xx = Mul (x, x)\n q = ReduceMean <axes=[-1]> (xx)\n mm = Mul (m, m)\n v = Sub (q, mm)"
+SINGLE = "xx = Mul (x, x)\n q = ReduceMean <axes=[-1]> (xx)\n mm = Mul (m, m)\n v = Sub (q, mm)"
 VARIANCE = (
     "s = Pow (d, two)\n v = ReduceMean <axes=[-1]> (s)",
     "s = Mul (d, d)\n v0 = ReduceSum (s, last)\n v = Div (v0, four)",
     "v0 = ReduceSumSquare <axes=[-1]> (d)\n v = Div (v0, four)",
-    ONE_PASS,
-    ONE_PASS.replace("v =", "v1 =") + "\n v = Relu (v1)",
+    SINGLE,
+    SINGLE.replace("v =", "v1 =") + "\n v = Relu (v1)",
 )
 MEAN_SQUARE = (
     "s = Pow (x, two)\n v = ReduceMean <axes=[-1]> (s)",
