@@ -33,12 +33,9 @@ def as_instance_norm(op: BatchNormOp, context: Context) -> Rewrite | NotFixed:
         return NotFixed(
             Reason.BATCH_STATISTICS, node, "the leading extent is not 1, so the batch counts"
         )
-    dtype = node.inputs[0].dtype
-    if dtype == TensorProto.DOUBLE:
-        return NotFixed(Reason.TARGET, node, "onnxruntime has no InstanceNormalization of double")
-    if dtype == TensorProto.BFLOAT16 and context.opset < 22:
-        detail = "InstanceNormalization of bfloat16 needs opset 22"
-        return NotFixed(Reason.OPSET, node, detail)
+    lacking = _unsupported(node, context)
+    if lacking is not None:
+        return lacking
     parameters = [_in_type(op, position, context) for position in (1, 2)]
     if any(isinstance(parameter, NotFixed) for parameter in parameters):
         return next(p for p in parameters if isinstance(p, NotFixed))
@@ -52,6 +49,16 @@ def as_instance_norm(op: BatchNormOp, context: Context) -> Rewrite | NotFixed:
         (Replace((node.y,), recipe),),
         (node,),
     )
+
+
+def _unsupported(node: Node, context: Context) -> NotFixed | None:
+    """Say what keeps InstanceNormalization from the element type."""
+    dtype = node.inputs[0].dtype
+    if dtype == TensorProto.DOUBLE:
+        return NotFixed(Reason.TARGET, node, "onnxruntime has no InstanceNormalization of double")
+    if dtype == TensorProto.BFLOAT16 and context.opset < 22:
+        return NotFixed(Reason.OPSET, node, "InstanceNormalization of bfloat16 needs opset 22")
+    return None
 
 
 def on_running_statistics(op: BatchNormOp, *, fallback: NotFixed) -> Rewrite | NotFixed:
