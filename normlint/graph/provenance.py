@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _TRACE = "pkg.torch.onnx.stack_trace"
+_OF_A_LIBRARY = re.compile(r"(site|dist)-packages|(^|[\\/])torch[\\/](nn|_|onnx|utils|fx)")
+"""Files that the user did not write: installed packages, and those of the framework."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -49,7 +51,7 @@ def source(node: Node) -> str | None:
     frames = _FRAME.findall(metadata(node).get(_TRACE, ""))
     if not frames:
         return None
-    own = [frame for frame in frames if "site-packages" not in frame[0]] or frames
+    own = [frame for frame in frames if not _OF_A_LIBRARY.search(frame[0])] or frames
     path, line = own[-1]
     return f"{path}:{line}"
 
