@@ -39,6 +39,7 @@ class Wishes:
     output_dir: Path | None = None
     backup: bool = False
     inputs: Path | None = None
+    reference: Path | None = None
     explain_misses: bool = False
     baseline: bool = True
     allow_empty: bool = False
@@ -161,11 +162,14 @@ def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list
             "output": output,
             "backup": wishes.backup,
             "inputs": wishes.inputs,
+            "reference": wishes.reference,
             "inventory": wishes.inventory,
         }
         config = _config_of(target, resolver)
         if config.settings.data is not None and not config.settings.data.is_file():
             raise UsageError(f"data {config.settings.data} does not exist")
+        if wishes.reference is not None and config.settings.data is None:
+            raise UsageError("--reference compares outputs on your inputs; give some with --data")
         job = plan(target, config, rules, options)
         if target.path is None:
             job = replace(job, data=read_stdin())
@@ -177,6 +181,8 @@ def _destinations(targets: Sequence[Target], wishes: Wishes) -> list[Path | None
     """Say where each repaired model goes; None for where it came from."""
     if wishes.inputs is not None and not wishes.inputs.is_file():
         raise UsageError(f"--inputs {wishes.inputs} does not exist")
+    if wishes.reference is not None and not wishes.reference.is_file():
+        raise UsageError(f"--reference {wishes.reference} does not exist")
     if (wishes.output or wishes.output_dir) and not wishes.apply:
         raise UsageError("--output and --output-dir say where --apply writes; add --apply")
     if wishes.output is not None and wishes.output_dir is not None:

@@ -268,6 +268,10 @@ def check(
     data: Annotated[
         Path | None, typer.Option(help="Calibration inputs (npz), for rules that want evidence.")
     ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="The float model that a quantised one was made from, to compare with."),
+    ] = None,
     intent: Annotated[
         IntentChoice | None,
         typer.Option(help="What the model is for. [default: infer]", show_default=False),
@@ -356,6 +360,7 @@ def check(
             output_dir=output_dir,
             backup=backup,
             inputs=inputs,
+            reference=reference,
             explain_misses=explain_misses,
             baseline=not no_baseline,
             allow_empty=allow_empty,

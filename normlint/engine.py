@@ -37,6 +37,8 @@ class Options:
     """none, region or model."""
     inputs: Path | None = None
     """The user's own inputs (npz) for `verify = "model"`."""
+    reference: Path | None = None
+    """The float model that unsafe repairs must bring the outputs nearer to, on `Settings.data`."""
     inventory: bool = False
     """Whether the report lists every normalisation, and what only looks like one."""
     max_model_size: int | None = None
@@ -130,27 +132,36 @@ def _repaired(
 ) -> ModelReport:
     from normlint.changes import changed_lines
     from normlint.findings import Reporter
+    from normlint.judging import is_unsafe, judged, with_refusals
     from normlint.repair import Repair
 
-    repair = Repair(
-        model,
-        rules,
-        settings,
-        verify=options.verify != "none",
-        wanted=wanted,
-        measure=_measure(model, settings),
-    )
-    result = repair.run()
+    def repaired(settings: Settings) -> Repaired:
+        return Repair(
+            model,
+            rules,
+            settings,
+            verify=options.verify != "none",
+            wanted=wanted,
+            measure=_measure(model, settings),
+        ).run()
+
+    result = repaired(settings)
+    compared = judged(model, result, settings, options.reference)
+    refused: list[Finding] = []
+    if compared is not None and not compared["kept"]:
+        refused = [finding for finding in result.fixed if is_unsafe(finding)]
+        result = repaired(replace(settings, unsafe_fixes=False))
     assert result.context is not None  # noqa: S101 - run() sets it
     reporter = Reporter(result.context.graph)
     remaining = [reporter.finding(rule, said) for rule, said in result.remaining]
+    remaining = with_refusals(remaining, refused, compared)
     findings = (*result.fixed, *result.failed, *remaining)
     if options.verify == "model" and result.fixed:
         moved = _whole(model, result, options)
         if moved:
             unwritten = tuple(_unapplied(finding) for finding in findings)
             return _report(model, name, result.context, (*unwritten, *moved), options)
-    report = _report(model, name, result.context, findings, options)
+    report = replace(_report(model, name, result.context, findings, options), reference=compared)
     if result.fixed:
         report = replace(report, changes=changed_lines(model.proto, result.proto))
     if options.diff:

@@ -77,7 +77,8 @@ def _file_of(arrays: dict[str, Any]) -> Path:
     os.close(file)
     path = Path(name)
     atexit.register(path.unlink, missing_ok=True)
-    np.savez(path, **{key: np.asarray(values, np.float32) for key, values in arrays.items()})
+    held: Any = {key: np.asarray(values, np.float32) for key, values in arrays.items()}
+    np.savez(path, **held)
     return path
 
 

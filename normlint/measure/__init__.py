@@ -1,7 +1,17 @@
 """What norms see when a model runs on the user's own data."""
 
 from normlint.measure.calibration import Samples, read_samples
+from normlint.measure.comparison import Comparison, Judge
 from normlint.measure.running import Measured, MeasureOnce, measure_norms
 from normlint.measure.statistics import NormStatistics
 
-__all__ = ["MeasureOnce", "Measured", "NormStatistics", "Samples", "measure_norms", "read_samples"]
+__all__ = [
+    "Comparison",
+    "Judge",
+    "MeasureOnce",
+    "Measured",
+    "NormStatistics",
+    "Samples",
+    "measure_norms",
+    "read_samples",
+]

@@ -70,6 +70,8 @@ def _model(model: ModelReport, view: View) -> dict[str, Any]:
         "findings": [_finding(finding) for finding in model.findings],
         "written": None if model.written is None else asdict(model.written),
     }
+    if model.reference is not None:
+        document["reference"] = plain(model.reference)
     if view.misses:
         document["near_norms"] = list(model.near_norms)
     if view.diff:

@@ -10,7 +10,7 @@ from normlint.rule import Severity
 
 if TYPE_CHECKING:
     from normlint.report.view import View
-    from normlint.results import Finding, Report
+    from normlint.results import Finding, ModelReport, Report
 
 _NAMED = 8
 
@@ -25,11 +25,25 @@ def summary(report: Report, view: View) -> list[str]:
     lines = [_found(report)]
     if report.fixed:
         lines.append(f"{plural(report.fixed, 'finding')} repaired.")
+    lines += [_compared(model) for model in report.models if model.reference is not None]
     lines += _written(report)
     lines += _fixable(report, view)
     if view.verdict.why:
         lines.append(f"Exit {view.verdict.code}: {view.verdict.why}.")
     return lines
+
+
+def _compared(model: ModelReport) -> str:
+    """Say how far a model is from the float model, before its repairs and after."""
+    found = model.reference or {}
+    before, after = found["before"], found["after"]
+    kept = "" if found["kept"] else " The unsafe repairs were not made, for they do not help."
+    return (
+        f"Against {visible(found['path'])} on {plural(found['samples'], 'sample')}: "
+        f"relative error {before['relative_error']:.3g} → {after['relative_error']:.3g}, "
+        f"cosine {before['cosine']:.4f} → {after['cosine']:.4f}, "
+        f"SQNR {before['sqnr']:.1f} → {after['sqnr']:.1f} dB.{kept}"
+    )
 
 
 def _written(report: Report) -> list[str]:
