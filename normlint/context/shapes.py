@@ -61,7 +61,7 @@ def _complete_node(node: Node, constants: Constants) -> None:
     elif node.op in _READERS and (node.is_standard or node.op in _MICROSOFT):
         _complete_type(node)
         # A file may hold any nonsense, and what follows from that is not known.
-        with suppress(ArithmeticError, LookupError, TypeError, ValueError):
+        with suppress(ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
             _complete(node, constants)
 
 

@@ -32,6 +32,7 @@ def recognise(graph: Graph, constants: Constants) -> Recognised:
 
     with collector_held():
         spelled, near = spelled_norms(graph, constants)
+    spelled = [norm for norm in spelled if norm.nodes]  # a cycle may leave none
     parts = {node for norm in spelled for node in norm.nodes}
     fused = [norm for norm in fused_norms(graph, constants) if norm.anchor not in parts]
     norms = group_norms(graph, constants, [*fused, *spelled])

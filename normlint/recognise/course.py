@@ -55,8 +55,8 @@ def _following(tensor: Tensor, likes: Collection[Tensor], graph: Graph) -> list[
             continue
         seen.add(current)
         for node in current.outputs:
-            after = node.outputs[0]
-            if node.graph is not graph or after not in likes:
+            after = node.output(0)
+            if node.graph is not graph or after is None or after not in likes:
                 return []
             (passed if node.op in TRANSPARENT or node.op in LAYOUTS else result).append(after)
     return result

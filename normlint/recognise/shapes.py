@@ -198,7 +198,8 @@ def _transposed(node: Node, ask: Ask, _: Constants) -> Shape | None:
         return None if order is None else (None,) * len(order)
     if order is None:
         return tuple(reversed(before))
-    return tuple(before[axis] for axis in order) if len(order) == len(before) else None
+    is_order = sorted(order) == list(range(len(before)))
+    return tuple(before[axis] for axis in order) if is_order else None
 
 
 def _joined(node: Node, ask: Ask, _: Constants) -> Shape | None:
