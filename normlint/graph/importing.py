@@ -38,6 +38,13 @@ _PLAIN: dict[int, Callable[[AttributeProto], Any]] = {
 }
 _CONSTANT_SCALARS = {"value_float": 1, "value_int": 7, "value_floats": 1, "value_ints": 7}
 """Element types of the Constant attributes that are no tensors: float and int64."""
+_CONSTANT_TYPES = {
+    "value": AttributeProto.TENSOR,
+    "value_float": AttributeProto.FLOAT,
+    "value_int": AttributeProto.INT,
+    "value_floats": AttributeProto.FLOATS,
+    "value_ints": AttributeProto.INTS,
+}
 
 
 def build_graph(model: ModelProto, read: Reader) -> Graph:
@@ -232,9 +239,7 @@ def _is_plain_constant(node: NodeProto) -> bool:
     attribute = node.attribute[0]
     if attribute.ref_attr_name:
         return False
-    return attribute.name in _CONSTANT_SCALARS or (
-        attribute.name == "value" and attribute.type == AttributeProto.TENSOR
-    )
+    return attribute.type == _CONSTANT_TYPES.get(attribute.name)
 
 
 def _inferred(model: ModelProto, expanded: list[Origin]) -> GraphProto:

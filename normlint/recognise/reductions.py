@@ -28,6 +28,8 @@ def axes_of(
             return None
     if axes is None:
         return ()
+    if not isinstance(axes, (list, tuple)):
+        return None
     if any(not -rank <= axis < rank or (axis >= 0 and is_open) for axis in axes):
         return None
     return tuple(sorted({axis % rank for axis in axes}))
