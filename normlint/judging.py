@@ -25,10 +25,14 @@ def is_unsafe(finding: Finding) -> bool:
 def judged(
     model: ModelFile, result: Repaired, settings: Settings, reference: Path | None
 ) -> dict[str, Any] | None:
-    """Compare unsafe repairs with the float model; None without one, or without such repairs."""
-    if reference is None or settings.data is None:
-        return None
-    if not any(is_unsafe(finding) for finding in result.fixed):
+    """Compare unsafe repairs with the float model; None without one, or without such repairs.
+
+    Without one, repairs whose evidence holds a `limit` are compared with the model as it was: they
+    may move its outputs by so much.
+    """
+    unsafe = [finding for finding in result.fixed if is_unsafe(finding)]
+    limits = [finding.evidence["limit"] for finding in unsafe if "limit" in finding.evidence]
+    if settings.data is None or not unsafe or (reference is None and not limits):
         return None
     from normlint.measure import Judge, read_samples
 
@@ -39,7 +43,7 @@ def judged(
         "samples": found.samples,
         "before": asdict(found.before),
         "after": asdict(found.after),
-        "kept": found.helps,
+        "kept": found.helps if reference else found.after.relative_error <= min(limits),
     }
 
 

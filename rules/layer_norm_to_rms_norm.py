@@ -6,6 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from normlint.context.centring import streams
+from normlint.diagnosing import diagnose
+from normlint.rewrite.centre_approximate import approximate, relative_error
 from normlint.rewrite.centre_plan import plan
 from normlint.rule import Applicability, Diagnostic, NotFixed, Rule, Severity
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from normlint.context import Context
     from normlint.context.centring import Stream
     from normlint.context.zero_mean_pins import Pin
+    from normlint.measure import Measured
     from normlint.normalization import Normalization
     from normlint.rewrite.centre_plan import Plan
 
@@ -54,6 +57,10 @@ class LayerNormToRMSNorm(Rule):
 
     By default a LayerNorm is only replaced where that pays: where its bias moves into every reader,
     or it was spelled out in more nodes. `rms-norm-policy = "always"` replaces the others as well.
+
+    With `--data inputs.npz`, a LayerNorm whose mean does not vanish but is small on these inputs is
+    reported as well. To leave such a mean out changes the function, so it takes `--unsafe-fixes`,
+    and nothing is written where the model's outputs on the data move by more than `rms-norm-error`.
 
     ## When not to follow it
 
@@ -141,6 +148,22 @@ class LayerNormToRMSNorm(Rule):
         for stream in streams(context):
             if stream.convertible or len(stream.norms) > 1:
                 yield _diagnostic(stream, plan(stream, context))
+            if context.measured is not None:
+                yield from _approximations(stream, context, context.measured)
+
+
+def _approximations(stream: Stream, context: Context, measured: Measured) -> Iterable[Diagnostic]:
+    """Report the LayerNorms whose mean does not vanish, but is small on the user's data."""
+    for norm in stream.pins:
+        seen = measured.of(norm)
+        found = None if seen is None else approximate(norm, seen, context)
+        if found is None:
+            continue
+        message = (
+            f"the mean of this LayerNorm's input is small on the data: an RMSNorm would be off by "
+            f"{relative_error(found.ratio):.2g} on all but a thousandth of its rows"
+        )
+        yield diagnose(norm, message, found.rewrite, **found.evidence)
 
 
 def _diagnostic(stream: Stream, made: Plan) -> Diagnostic:

@@ -33,6 +33,10 @@ class Settings:
     """Layers from which on NL301 reports a Post-LN stack."""
     rms_norm_policy: str = "profitable"
     """`profitable` or `always`: when NL203 makes the swap."""
+    rms_norm_ratio: float = 1e-2
+    """Mean over deviation up to which NL203 leaves a mean out, with `--data` and unsafe fixes."""
+    rms_norm_error: float = 1e-2
+    """Relative error of the model's outputs on the data that NL203 may cause by that."""
     quantized_repair: str = "residual"
     """`residual` or `norm`: whether residual additions are taken out of INT8 with the norms."""
     smoothing_alpha: float = 0.5

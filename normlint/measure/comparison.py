@@ -65,7 +65,8 @@ class Comparison:
 class Judge:
     """Compares forms of one model with the float model, on the user's data."""
 
-    def __init__(self, model: ModelFile, reference: Path, samples: Samples) -> None:
+    def __init__(self, model: ModelFile, reference: Path | None, samples: Samples) -> None:
+        """Take the model itself, as it was read, for the reference where none is given."""
         self.model = model
         self.reference = reference
         self.samples = samples
@@ -75,7 +76,8 @@ class Judge:
     def compare(self, proto: ModelProto, new_values: NewValues) -> Comparison:
         """Compare a repaired form, and the model as it was. Raises UsageError."""
         after = self.distance(proto, new_values)
-        return Comparison(str(self.reference), len(self.truth), self.before, after)
+        name = self.model.name if self.reference is None else str(self.reference)
+        return Comparison(name, len(self.truth), self.before, after)
 
     def distance(self, proto: ModelProto, new_values: NewValues) -> Distance:
         """Say how far the outputs of a form are from the float model's. Raises UsageError."""
@@ -84,6 +86,8 @@ class Judge:
         return Distance.of(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
 
     def _of_reference(self) -> list[dict[str, Array]]:
+        if self.reference is None:
+            return _outputs(session_of(self.model, self.model.proto, ()), self.samples)
         try:
             reference = open_model(self.reference, name=str(self.reference))
         except FileFault as fault:

@@ -69,6 +69,7 @@ class NormStatistics:
     """Standard deviation of each row, epsilon apart."""
     weighted_mean: float = 0.0
     weight: float = 0.0
+    weighted_square: float = 0.0
     channels: Array | None = None
     """Largest magnitude of x in each channel."""
     normalised_low: Array | None = None
@@ -83,6 +84,14 @@ class NormStatistics:
     def best_constant(self) -> float:
         """The constant nearest to the means, those of quiet rows first: Σ(m/v) / Σ(1/v)."""
         return self.weighted_mean / self.weight if self.weight else 0.0
+
+    @property
+    def rest(self) -> float:
+        """Root mean square of |mean - best_constant| / deviation over the rows."""
+        if not self.rows:
+            return 0.0
+        left = self.weighted_square - self.weighted_mean * self.best_constant
+        return float(np.sqrt(max(left, 0.0) / self.rows))
 
     @property
     def outliers(self) -> list[int]:
@@ -116,6 +125,7 @@ class NormStatistics:
         inverse = 1 / np.maximum(spread, np.finfo(np.float64).tiny)
         usable = spread > 0
         self.weighted_mean += float((mean * inverse)[usable].sum())
+        self.weighted_square += float((mean * mean * inverse)[usable].sum())
         self.weight += float(inverse[usable].sum())
         normalised = (grouped - centre) / np.sqrt(np.maximum(variance + norm.epsilon, 1e-300))
         self._add_channels(wide, normalised.reshape(wide.shape), norm)

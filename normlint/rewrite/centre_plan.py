@@ -44,6 +44,11 @@ class Swap:
         """The LayerNorm."""
         return self.made.norm
 
+    @property
+    def opset(self) -> int:
+        """The least opset that its nodes need; 0 where the model's own will do."""
+        return _OPSET if self.made.is_op else 0
+
 
 @dataclass(eq=False)
 class Plan:
@@ -188,7 +193,7 @@ def _centre_biases(edits: Edits, made: Plan) -> None:
 
 
 def _compensate(edits: Edits, made: Plan, stream: Stream) -> None:
-    """Have linear readers make up for the mean that LayerNorms that write a stream no longer add."""
+    """Have linear readers make up for the mean that LayerNorms of a stream no longer add."""
     folded = {swap.norm for swap in made.swaps if swap.folds}
     for at, readers in stream.compensated.items():
         for node, norm in readers:
@@ -211,6 +216,6 @@ def _rewrite(made: Plan, edits: Edits, context: Context) -> Rewrite:
         Applicability.SAFE,
         replacing,
         region(nodes, edits.constants),
-        opset=_OPSET if is_op else 0,
+        opset=max(swap.opset for swap in made.swaps),
         rounding=rounding(replacing),
     )
