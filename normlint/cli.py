@@ -117,6 +117,14 @@ def complete_rule(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+class ListChoice(StrEnum):
+    """Lists of nodes that quantisers take."""
+
+    NODES_TO_EXCLUDE = "nodes-to-exclude"
+    LAYER_PRECISIONS = "layer-precisions"
+    IGNORED_SCOPE = "ignored-scope"
+
+
 Paths = Annotated[
     list[str] | None,
     typer.Argument(
@@ -221,6 +229,13 @@ def check(
             metavar="RULES", help="Run these rules besides.", autocompletion=complete_rule
         ),
     ] = None,
+    before_quantization: Annotated[
+        bool,
+        typer.Option(
+            "--before-quantization",
+            help="Run the rules whose repairs must come before a quantiser; --data for NL404.",
+        ),
+    ] = False,
     preview: Annotated[
         bool | None, typer.Option("--preview/--no-preview", help="Run rules in preview too.")
     ] = None,
@@ -335,7 +350,7 @@ def check(
         from normlint.checking import check as check_models
 
         over: dict[str, Any] = {
-            "select": _split(select),
+            "select": _selected(select, before_quantization=before_quantization),
             "ignore": _split(ignore),
             "extend_select": _split(extend_select),
             "preview": preview,
@@ -386,6 +401,15 @@ def norms(
     as_map: Annotated[
         bool, typer.Option("--map", help="Draw the residual streams: a line a layer.")
     ] = False,
+    as_list: Annotated[
+        ListChoice | None,
+        typer.Option(
+            "--list",
+            help="The nodes that must stay in float: for quantize_static of ONNX Runtime (JSON), "
+            "for --layerPrecisions of trtexec, or for the ignored scope of NNCF (JSON).",
+            show_default=False,
+        ),
+    ] = None,
     exclude: Exclude = None,
     allow_empty: AllowEmpty = False,
     verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
@@ -396,9 +420,11 @@ def norms(
     """List every normalisation in models: what it is, where it stands, how it is computed."""
 
     def job() -> int:
-        from normlint.listing import list_norms, map_norms
+        from normlint.listing import excluded_nodes, list_norms, map_norms
 
         resolver = _resolver({"exclude": _split(exclude)}, config, isolated=isolated)
+        if as_list is not None:
+            return excluded_nodes(paths or ["."], resolver, as_list.value, allow_empty=allow_empty)
         if as_map:
             return map_norms(paths or ["."], resolver, allow_empty=allow_empty, color=color.value)
         return list_norms(
@@ -563,6 +589,15 @@ def baseline(
         return keep(mode.value, paths or ["."], _resolver(over, config, isolated=isolated))
 
     _exit(job)
+
+
+def _selected(texts: list[str] | None, *, before_quantization: bool) -> tuple[str, ...] | None:
+    """Give the rules to run."""
+    from normlint.selection import BEFORE_QUANTIZATION
+
+    if before_quantization and texts:
+        raise UsageError("--before-quantization selects rules, and --select others: give one")
+    return BEFORE_QUANTIZATION if before_quantization else _split(texts)
 
 
 def _split(texts: list[str] | None) -> tuple[str, ...] | None:

@@ -56,6 +56,16 @@ def map_norms(paths: Sequence[str], resolver: Resolver, *, allow_empty: bool, co
     return int(failed)
 
 
+def excluded_nodes(
+    paths: Sequence[str], resolver: Resolver, form: str, *, allow_empty: bool
+) -> int:
+    """List what a quantiser must leave in float, in the form that it takes."""
+    from normlint.excluding import list_excluded
+
+    targets = discover(paths, resolver.for_folder, allow_empty=allow_empty)
+    return list_excluded(targets, resolver.for_folder(first_folder(paths)).settings, form)
+
+
 def _read(target: Target, settings: Settings, read: Callable[..., Entry]) -> Entry:
     data = read_stdin() if target.path is None else None
     fault = preflight(target, data)

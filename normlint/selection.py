@@ -22,6 +22,13 @@ _EXACT = 100
 UNREADABLE = ("NL902", "NL903", "NL904", "NL905", "NL906", "NL907", "NL990")
 """Reported whatever is selected, unless ignored: a file that was not checked never passes."""
 
+BEFORE_QUANTIZATION = (
+    *("NL101", "NL102", "NL103", "NL105"),
+    *("NL201", "NL202", "NL203", "NL204", "NL205", "NL206"),
+    "NL404",
+)
+"""What must be done in float, before a quantiser: folds, operators, RMSNorms, smoothing."""
+
 
 @dataclass(frozen=True)
 class Selection:
