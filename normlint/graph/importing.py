@@ -239,7 +239,7 @@ def _is_plain_constant(node: NodeProto) -> bool:
     attribute = node.attribute[0]
     if attribute.ref_attr_name:
         return False
-    return attribute.type == _CONSTANT_TYPES.get(attribute.name)
+    return bool(attribute.type == _CONSTANT_TYPES.get(attribute.name))
 
 
 def _inferred(model: ModelProto, expanded: list[Origin]) -> GraphProto:
