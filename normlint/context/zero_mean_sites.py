@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from normlint.graph import Shape, Tensor
+    from normlint.graph import Node, Shape, Tensor
 
 Extent = int | str | None
 
@@ -98,3 +99,29 @@ def known_product(extents: Sequence[Extent]) -> int | None:
     """Give the product of extents; None where one is not a number."""
     numbers = [extent for extent in extents if isinstance(extent, int)]
     return prod(numbers) if len(numbers) == len(extents) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """How an output of a node follows from operands that have the same channels."""
+
+    node: Node
+    full: tuple[tuple[int, Site], ...]
+    """Operands, by their position, with the axes that are their channels."""
+    shifts: tuple[int, ...] = ()
+    """Positions of operands that are the same for all channels and are added."""
+
+    def reads(self, operand: Site) -> bool:
+        """Whether the node reads a tensor in this way only."""
+        places = [k for k, tensor in enumerate(self.node.inputs) if tensor is operand.tensor]
+        full = {k for k, found in self.full if found == operand}
+        return all(place in full for place in places)
+
+
+def kept(node: Node, out: Site, place: int = 0) -> Step | None:
+    """Read an operand that has the same channels, on the same axes."""
+    x = node.inputs[place]
+    if x.shape is None or len(x.shape) != len(out.shape):
+        return None
+    found = Site(x, out.first, out.last)
+    return Step(node, ((place, found),)) if found.widths == out.widths else None
