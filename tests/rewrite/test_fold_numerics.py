@@ -140,3 +140,45 @@ def test_constant_channels_are_judged_on_the_folded_row() -> None:
     assert not repaired(
         conv_norm(np.float32, scale=(1.0, 1.0), variance=(0.5, 1e-14)), rules=("NL108",)
     )[0].findings
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "GemmT", "MatMul", "Left"])
+def test_constant_channels_of_every_operator(op: str) -> None:
+    random = np.random.default_rng(6)
+    shapes = {
+        "Conv": ((3, 2, 1, 1), 0),
+        "ConvTranspose": ((2, 3, 1, 1), 1),
+        "Gemm": ((2, 3), 1),
+        "GemmT": ((3, 2), 0),
+        "MatMul": ((2, 3), 1),
+        "Left": ((3, 2), 0),
+    }
+    shape, axis = shapes[op]
+    weight = random.standard_normal(shape).astype(np.float32)
+    np.moveaxis(weight, axis, 0)[2] *= 1e-11
+    tensors = {"w": weight, "v": np.array([0.5, 2, 1e-15], np.float32)}
+    tensors |= {name: random.uniform(0.5, 2, 3).astype(np.float32) for name in "sbm"}
+    attrs = {"transB": 1} if op == "GemmT" else {}
+    inputs = ["w", "x"] if op == "Left" else ["x", "w"]
+    kind = {"GemmT": "Gemm", "Left": "MatMul"}.get(op, op)
+    data = [1, 2, 4, 4] if len(shape) == 4 else [1, 2, 4] if op == "Left" else [4, 2]
+    nodes = [
+        helper.make_node(kind, inputs, ["c"], **attrs),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, data)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(data))],
+        [numpy_helper.from_array(values, name) for name, values in tensors.items()],
+    )
+    before = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    report, after = repaired(before, rules=("NL108",), unsafe_fixes=True, verify="region")
+
+    assert [finding.evidence["channels"] for finding in report.findings] == [[2]]
+    assert "BatchNormalization" not in ops(after)
+    new = next(numpy_helper.to_array(t) for t in after.graph.initializer if tuple(t.dims) == shape)
+    assert (np.moveaxis(new, axis, 0)[2] == 0).all()
+    assert_same(before, after)
