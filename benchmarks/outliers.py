@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH, HIDDEN, HEADS, TOKENS, VOCABULARY = 128, 512, 4, 32, 64
 OUTLIERS = (5, 40, 97)
 """Channels that carry large values."""
-GAIN = 1.5
+GAIN = 1.0
 """How much a norm's scale raises them."""
 SIZE = 16.0
 """How many times as large they are."""
