@@ -15,7 +15,7 @@ import numpy as np
 from normlint.context.batch_norms import epsilon_of
 from normlint.context.linear import Blocked
 from normlint.rewrite.affine import elementwise, is_per_channel
-from normlint.rewrite.fold_outputs import moved, rebuilt
+from normlint.rewrite.fold_outputs import added, moved, rebuilt
 from normlint.rewrite.fold_quantized import behind_dequantize
 from normlint.rewrite.fold_weights import Scaled, check_shift, computed, type_of, vector
 from normlint.rule import NewNode, Reason
@@ -274,7 +274,7 @@ def _with_shift(use: Use, product: NewNode, shift: Computed) -> Absorbed:
     if len(readers) == 1 and not node.y.is_output and readers[0].graph is node.graph:
         step = elementwise(readers[0], use.weights.constants)
     if step is None or not step.is_shift or step.constant.dtype != shift.dtype:
-        recipe = NewNode("Add", (product, shift), like=node)
+        recipe = added(node, product, shift)
         return Absorbed((node.y,), recipe, (node,), added=1)
     follower, constant = step.node, step.constant
     sign = -1 if follower.op == "Sub" else 1

@@ -189,7 +189,16 @@ def _matmul(node: Node, axis: int, affine: Affine, weights: Weights) -> NewNode 
     check_shift(affine.shift, dtype, node)
     last = node.y.rank is not None and axis == node.y.rank - 1
     shift = vector(affine.shift, dtype, f"{node.y.name}_bias", (-1,) if last else (-1, 1))
-    return NewNode("Add", (product, shift), like=node)
+    return added(node, product, shift)
+
+
+def added(node: Node, product: NewNode, shift: Computed) -> NewNode:
+    """Describe the Add of a shift behind a MatMul. Raises Blocked."""
+    if node.graph.opset >= _BROADCASTING_SINCE:
+        return NewNode("Add", (product, shift), like=node)
+    if len(shift.shape) != 1:
+        raise Blocked(Reason.OPSET, node, "the model's opset cannot broadcast the shift")
+    return NewNode("Add", (product, shift), {"broadcast": 1}, like=node)
 
 
 def _matmul_operand(node: Node, axis: int) -> tuple[int, int]:
@@ -229,6 +238,7 @@ def _batch_norm(node: Node, axis: int, affine: Affine, weights: Weights) -> NewN
 
 
 _MICROSOFT = "com.microsoft"
+_BROADCASTING_SINCE = 7
 _ABSORBERS: dict[tuple[str, str], Absorber] = {
     ("", "Conv"): _conv,
     ("", "ConvTranspose"): _conv,

@@ -11,6 +11,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 from normlint.graph import Graph, Node
 from normlint.rewrite.edit import cast_once
 from normlint.rule import Computed, NewNode, Redirect
+from normlint.verify.legacy import raised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,6 +52,7 @@ def cut_out(rewrite: Rewrite, constants: Constants, opset: int) -> Cut:
     before = [_proto(node) for node in region.nodes]
     builder = _After(region, known)
     after = builder.nodes(rewrite.edits)
+    opset = raised([*before, *after], opset)
     return Cut(
         region,
         _model(region, before, known, opset),
