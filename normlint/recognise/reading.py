@@ -89,7 +89,7 @@ class Reading:
                 continue
             try:
                 value = reader(self, node)
-            except Clash:
+            except (Clash, LookupError):  # a malformed node may lack inputs, or have too many
                 continue
             if value is None or not value.polynomial or self._is_far(value):
                 continue
