@@ -147,12 +147,18 @@ def _across(way: Way) -> list[Passage] | None:
 
 
 def shape_readers(tensor: Tensor) -> list[Node]:
-    """Give the nodes of the same graph that read the extents of a tensor only."""
+    """Give the nodes of the same graph that read the extents or the type of a tensor only."""
     return [
         node
         for node in dict.fromkeys(tensor.consumers)
-        if node.op in _SHAPE_READERS and node.is_standard and node.graph is tensor.graph
+        if node.is_standard and node.graph is tensor.graph and _reads_no_value(node, tensor)
     ]
+
+
+def _reads_no_value(node: Node, tensor: Tensor) -> bool:
+    if node.op == "CastLike":
+        return node.inputs[0] is not tensor
+    return node.op in _SHAPE_READERS
 
 
 def obstacle(node: Node, *, up: bool) -> NotFixed:

@@ -118,7 +118,7 @@ class Backward:
         for reader in shape_readers(tensor):
             self.nodes.append(reader)
             outermost = not depth and all(isinstance(wrap, _Tap) for wrap in wraps)
-            wraps.append(_Tap(reader, self.edits, self.anchor.y if outermost else None))
+            wraps.append(_Tap(reader, tensor, self.edits, self.anchor.y if outermost else None))
 
     def _hindrance(self, tensor: Tensor) -> NotFixed | None:
         if tensor.is_output:
@@ -253,9 +253,11 @@ class Backward:
 
 @dataclass(frozen=True, eq=False)
 class _Tap:
-    """Makes a Shape or Size read another tensor of the same extents; passes the value on."""
+    """Makes a node read the extents or the type of another tensor; passes the value on."""
 
     reader: Node
+    tensor: Tensor
+    """What it reads now."""
     edits: list[Edit]
     instead: Tensor | None
     """What it reads; None for the value that is passed on."""
@@ -263,7 +265,8 @@ class _Tap:
     def __call__(self, inner: Operand) -> Operand:
         reader = self.reader
         source = inner if self.instead is None else self.instead
-        recipe = NewNode(reader.op, (source,), reader.attrs, reader)
+        inputs = tuple(source if given is self.tensor else given for given in reader.inputs)
+        recipe = NewNode(reader.op, inputs, reader.attrs, reader)
         self.edits.append(Replace((reader.y,), recipe))
         return inner
 

@@ -143,6 +143,9 @@ def test_a_reader_of_extents_alone_is_in_nobodys_way() -> None:
         }}"""
 
     assert ops(folded(text)) == ["Conv", "Shape"]
+    typed = text.replace("int64[4] z", "float z").replace("z = Shape(c)", "z = CastLike(k, c)")
+    typed = typed.replace("> {", ", double k = {0.5}> {", 1)
+    assert ops(folded(typed)) == ["Conv", "CastLike"]
 
 
 def test_an_output_keeps_its_values() -> None:
