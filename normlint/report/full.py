@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from normlint.report.groups import Group, grouped
 from normlint.report.layout import is_connected
@@ -11,7 +11,7 @@ from normlint.report.norms import near_norm_text, norm_place
 from normlint.report.summary import statistics, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from normlint.report.view import View
     from normlint.results import Finding, FixReport, ModelReport, Report, Verification
@@ -42,6 +42,15 @@ def _misses(report: Report) -> Iterator[str]:
     for model in report.models:
         for near in model.near_norms:
             yield f"{visible(model.path)}: {near_norm_text(near)}"
+        for finding in model.findings:
+            for pin in finding.evidence.get("pinned", ()):
+                yield visible(f"{model.path}: {finding.code}: {_pinned(pin)}")
+
+
+def _pinned(pin: Mapping[str, Any]) -> str:
+    """Say what keeps a norm as it is, and through which tensors."""
+    chain = "".join(f" → {name}" for name in pin["chain"])
+    return f"{pin['norm']} stays{chain}: {pin['detail']} ({pin['reason']} at {pin['at']})"
 
 
 def _remarks(report: Report) -> Iterator[str]:
