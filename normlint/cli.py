@@ -5,13 +5,40 @@ Annotations are evaluated here as they are defined: typer would compile each of 
 
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from normlint import __version__
+from normlint.flags import (
+    AllowEmpty,
+    BaselineMode,
+    Color,
+    ColorOption,
+    ConfigOption,
+    Exclude,
+    FailOn,
+    IntentChoice,
+    Isolated,
+    ListChoice,
+    NoProgress,
+    NormsFormat,
+    PageFormat,
+    Paths,
+    Quiet,
+    RulesFormat,
+    ShowFormat,
+    Verbose,
+    Verify,
+    complete_rule,
+    intent_of,
+    jobs_of,
+    resolver_of,
+    selection_of,
+    split,
+    targets_of,
+)
 from normlint.plugins import PackError
 from normlint.report import stream
 from normlint.usage import UsageError
@@ -19,7 +46,6 @@ from normlint.usage import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from normlint.config import Resolver
 
 USAGE, BUG, INTERRUPTED = 2, 3, 130
 _EPILOG = (
@@ -36,127 +62,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-
-
-class FailOn(StrEnum):
-    """Severities that may fail a run."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-    NEVER = "never"
-
-
-class Verify(StrEnum):
-    """How repairs are proved."""
-
-    REGION = "region"
-    MODEL = "model"
-    NONE = "none"
-
-
-class IntentChoice(StrEnum):
-    """What a model is for."""
-
-    INFER = "infer"
-    TRAIN = "train"
-
-
-class Color(StrEnum):
-    """When to use colours."""
-
-    AUTO = "auto"
-    ALWAYS = "always"
-    NEVER = "never"
-
-
-class RulesFormat(StrEnum):
-    """Formats of the table of rules."""
-
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "markdown"
-
-
-class ShowFormat(StrEnum):
-    """Formats of a model or a part of it."""
-
-    TEXT = "text"
-    MERMAID = "mermaid"
-    SVG = "svg"
-
-
-class BaselineMode(StrEnum):
-    """What to do with a baseline."""
-
-    CREATE = "create"
-    UPDATE = "update"
-    PRUNE = "prune"
-    SHOW = "show"
-
-
-class PageFormat(StrEnum):
-    """Formats of a rule's page."""
-
-    TEXT = "text"
-    MARKDOWN = "markdown"
-
-
-class NormsFormat(StrEnum):
-    """Formats of the list of normalisations."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-def complete_rule(incomplete: str) -> list[str]:
-    """Give the codes and names of rules that begin so, for the shell."""
-    from normlint.plugins import load_cards
-
-    names = [name for card in load_cards() for name in (card.code, card.name)]
-    return [name for name in names if name.startswith(incomplete)]
-
-
-class ListChoice(StrEnum):
-    """Lists of nodes that quantisers take."""
-
-    NODES_TO_EXCLUDE = "nodes-to-exclude"
-    LAYER_PRECISIONS = "layer-precisions"
-    IGNORED_SCOPE = "ignored-scope"
-
-
-Paths = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[PATHS]...",
-        help="Models, folders, globs, or - for standard input. [default: the current folder]",
-        show_default=False,
-    ),
-]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Findings only, no summary.")]
-Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Evidence too, and tracebacks of bugs.")
-]
-ColorOption = Annotated[Color, typer.Option(help="Colours on standard output.")]
-NoProgress = Annotated[
-    bool,
-    typer.Option("--no-progress", envvar="NORMLINT_NO_PROGRESS", help="No progress on a terminal."),
-]
-ConfigOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--config",
-        metavar="FILE|KEY=VALUE",
-        envvar="NORMLINT_CONFIG",
-        help="A configuration file to use, or one setting as a configuration file has it.",
-    ),
-]
-Isolated = Annotated[bool, typer.Option("--isolated", help="Ignore all configuration files.")]
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option(metavar="GLOBS", help="Pass over these when a folder is searched."),
-]
-AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Nothing to check is no mistake.")]
 
 
 def run() -> None:
@@ -350,23 +255,23 @@ def check(
         from normlint.checking import check as check_models
 
         over: dict[str, Any] = {
-            "select": _selected(select, before_quantization=before_quantization),
-            "ignore": _split(ignore),
-            "extend_select": _split(extend_select),
+            "select": selection_of(select, before_quantization=before_quantization),
+            "ignore": split(ignore),
+            "extend_select": split(extend_select),
             "preview": preview,
             "fail_on": FailOn.NEVER.value if exit_zero else fail_on and fail_on.value,
             "unsafe_fixes": unsafe_fixes,
             "verify": verify and verify.value,
             "target_opset": target_opset,
-            "targets": _targets(targets),
+            "targets": targets_of(targets),
             "data": data,
-            "intent": _intent(intent),
+            "intent": intent_of(intent),
             "output_format": output_format and tuple(output_format),
             "baseline": baseline and str(baseline),
             "allow_model_ignores": False if no_model_ignores else None,
-            "exclude": _split(exclude),
+            "exclude": split(exclude),
             "force_exclude": force_exclude,
-            "jobs": _jobs(jobs),
+            "jobs": jobs_of(jobs),
         }
         wishes = Wishes(
             apply=apply,
@@ -388,7 +293,7 @@ def check(
             progress=not no_progress,
             color=color.value,
         )
-        return check_models(paths or ["."], _resolver(over, config, isolated=isolated), wishes)
+        return check_models(paths or ["."], resolver_of(over, config, isolated=isolated), wishes)
 
     _exit(job)
 
@@ -422,7 +327,7 @@ def norms(
     def job() -> int:
         from normlint.listing import excluded_nodes, list_norms, map_norms
 
-        resolver = _resolver({"exclude": _split(exclude)}, config, isolated=isolated)
+        resolver = resolver_of({"exclude": split(exclude)}, config, isolated=isolated)
         if as_list is not None:
             return excluded_nodes(paths or ["."], resolver, as_list.value, allow_empty=allow_empty)
         if as_map:
@@ -468,7 +373,7 @@ def show(
         from normlint.showing import show as show_model
 
         part = Part(node, finding, stream_number)
-        resolver = _resolver({}, config, isolated=isolated)
+        resolver = resolver_of({}, config, isolated=isolated)
         return show_model(model, part, output_format.value, resolver)
 
     _exit(job)
@@ -492,7 +397,7 @@ def measure(
     def job() -> int:
         from normlint.measuring import measure as measure_model
 
-        settings = _resolver({}, config, isolated=isolated).for_folder(model.parent).settings
+        settings = resolver_of({}, config, isolated=isolated).for_folder(model.parent).settings
         as_json = output_format is NormsFormat.JSON
         return measure_model(model, data, settings, as_json=as_json, color=color.value)
 
@@ -583,68 +488,9 @@ def baseline(
 
         over = {
             "baseline": file and str(file),
-            "select": _split(select),
-            "exclude": _split(exclude),
+            "select": split(select),
+            "exclude": split(exclude),
         }
-        return keep(mode.value, paths or ["."], _resolver(over, config, isolated=isolated))
+        return keep(mode.value, paths or ["."], resolver_of(over, config, isolated=isolated))
 
     _exit(job)
-
-
-def _selected(texts: list[str] | None, *, before_quantization: bool) -> tuple[str, ...] | None:
-    """Give the rules to run."""
-    from normlint.selection import BEFORE_QUANTIZATION
-
-    if before_quantization and texts:
-        raise UsageError("--before-quantization selects rules, and --select others: give one")
-    return BEFORE_QUANTIZATION if before_quantization else _split(texts)
-
-
-def _split(texts: list[str] | None) -> tuple[str, ...] | None:
-    """Give the parts of comma lists."""
-    if not texts:
-        return None
-    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
-
-
-def _targets(texts: list[str] | None) -> frozenset[str] | None:
-    from normlint.config.config import CHOICES
-    from normlint.config.tables import require_choice
-
-    targets = _split(texts)
-    if targets is None:
-        return None
-    for target in targets:
-        require_choice(target, CHOICES["targets"], "--targets")
-    return frozenset(targets)
-
-
-def _intent(choice: IntentChoice | None) -> Any:
-    from normlint.context.settings import Intent
-
-    return None if choice is None else Intent(choice.value)
-
-
-def _jobs(text: str | None) -> str | None:
-    if text is not None and text != "auto" and not (text.isdecimal() and int(text) > 0):
-        raise UsageError(f"--jobs is a number of processes or auto, not {text!r}")
-    return text
-
-
-def _resolver(over: dict[str, Any], config: list[str] | None, *, isolated: bool) -> "Resolver":
-    from normlint.config import Resolver, inline
-
-    values: dict[str, Any] = {}
-    file: Path | None = None
-    for text in config or ():
-        setting = inline(text)
-        if setting is not None:
-            values |= setting
-            continue
-        if file is not None:
-            raise UsageError(f"--config names two files, {file} and {text}")
-        file = Path(text)
-        if not file.is_file():
-            raise UsageError(f"--config {text} does not exist")
-    values |= {name: value for name, value in over.items() if value is not None}
-    return Resolver(values, file=file, isolated=isolated)

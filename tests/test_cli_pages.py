@@ -201,7 +201,7 @@ def test_rules_in_three_formats() -> None:
 
 
 def test_the_shell_completes_rules() -> None:
-    from normlint.cli import complete_rule
+    from normlint.flags import complete_rule
 
     assert complete_rule("NL90") == [f"NL90{number}" for number in range(1, 8)]
     assert complete_rule("decomposed-layer") == ["decomposed-layer-norm"]
