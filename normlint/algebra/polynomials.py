@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from normlint.algebra.generators import ONE, Count, Leaf, Root, Statistic, X
+from normlint.algebra.generators import HALF, ONE, Count, Leaf, Root, Statistic, X
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -213,9 +213,18 @@ class Algebra:
             return None
         if not polynomial or not self._is_nonnegative_sum(polynomial):
             return None
-        if bound <= 0:
+        if bound <= 0 and not self._is_length(polynomial):
             return polynomial
-        return {((self.root(polynomial, nonnegative=True, clip=bound), 1),): 1.0}
+        clip = max(bound, 0.0)
+        return {((self.root(polynomial, nonnegative=True, clip=clip), 1),): 1.0}
+
+    def _is_length(self, polynomial: Polynomial) -> bool:
+        """Whether it is the length of x; a bound that its type rounded to zero still tells that."""
+        ((monomial, _), *others) = polynomial.items()
+        return not others and any(
+            exponent == HALF and isinstance(self.generators[number], Statistic)
+            for number, exponent in monomial
+        )
 
     def _is_nonnegative(self, monomial: Monomial) -> bool:
         return all(self.generators[number].is_nonnegative for number, _ in monomial)

@@ -286,6 +286,12 @@ def test_a_branch_reads_x_and_constants_of_the_outer_graph() -> None:
         ("l = ReduceL2 <axes=[-1]> (x)\n y = Div (x, l)", Kind.L2, False),
         ("l = ReduceL2 <axes=[-1]> (x)\n c = Clip (l, eps)\n y = Div (x, c)", Kind.L2, True),
         ("l = ReduceL2 <axes=[-1]> (x)\n c = Max (eps, l)\n y = Div (x, c)", Kind.L2, True),
+        (  # 1e-12 is zero in half precision
+            "o = Constant <value = float {0}> ()\n l = ReduceL2 <axes=[-1]> (x)\n"
+            "c = Clip (l, o)\n n = Div (x, c)\n y = Mul (n, two)",
+            Kind.L2,
+            True,
+        ),
         (
             SUM + "c = Max (l, eps)\n r = Sqrt (c)\n y = Div (x, r)",
             Kind.L2,
