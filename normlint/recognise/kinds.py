@@ -40,6 +40,8 @@ def _centred(like: Like, axes: Axes, rank: int) -> Kind | None:
         return Kind.GROUP
     if varying <= axes and (_is_trailing(axes, rank) or len(axes) == 1):
         return Kind.LAYER
+    if _is_of_heads(varying, axes, rank):
+        return Kind.LAYER
     grouped = rank >= 4 and _is_grouped(varying, rest)
     return Kind.OTHER if not varying or grouped else None
 
@@ -53,6 +55,11 @@ def _is_instance(varying: Axes, axes: Axes, rank: int) -> bool:
     return first or last
 
 
+def _is_of_heads(varying: Axes, axes: Axes, rank: int) -> bool:
+    """Whether each head of an attention has a scale of its own: [N, T, heads, size]."""
+    return rank >= 4 and axes == {rank - 1} and varying == {rank - 2, rank - 1}
+
+
 def _is_grouped(varying: Axes, rest: Axes) -> bool:
     """Whether scale and bias run along groups and the channels in them: [N, ..., G, C/G, ...]."""
     group = max(rest, default=0)
@@ -61,6 +68,8 @@ def _is_grouped(varying: Axes, rest: Axes) -> bool:
 
 def _uncentred(like: Like, axes: Axes, shape: tuple[Extent, ...], algebra: Algebra) -> Kind | None:
     rank = len(shape)
+    if _is_of_heads(like.varying, axes, rank):
+        return Kind.RMS
     if not _fits(like, axes, rank):
         return None
     if like.clipped or _is_unit(like, axes, shape, algebra):

@@ -152,19 +152,20 @@ def _over_last_axes(context: Context, norm: Normalization, op: str) -> Rewrite:
     demand_plain(norm)
     width = trailing(norm)
     shape = normalised_shape(norm, width)
-    centred = op == "LayerNormalization"
-    inside = range(-width, 0)
-    for parameter in (norm.scale, norm.bias):
-        demand_along(norm, parameter, inside)
     work = working_type(norm)
     vectors = Vectors(work, shape, norm)
-    inputs: list[Operand] = [cast_in(norm, work), vectors.scale(norm.scale)]
-    if centred and norm.bias is not None:
-        inputs.append(vectors.give(norm.bias, "bias"))
+    scale, bias = norm.scale, norm.bias
+    apart = any(p is not None and not is_along(p, range(-width, 0)) for p in (scale, bias))
+    inputs: list[Operand] = [cast_in(norm, work), vectors.scale(None if apart else scale)]
+    fused_bias = op == "LayerNormalization" and bias is not None and not apart
+    if bias is not None and fused_bias:
+        inputs.append(vectors.give(bias, "bias"))
     attrs = {"axis": -width, "epsilon": norm.epsilon}
     made = NewNode(op, tuple(inputs), attrs, like=norm.anchor)
-    if not centred and norm.bias is not None:
-        made = NewNode("Add", (made, vectors.give(norm.bias, "bias")), like=norm.anchor)
+    if scale is not None and apart:
+        made = NewNode("Mul", (made, vectors.broadcast(scale)), like=norm.anchor)
+    if bias is not None and not fused_bias:
+        made = NewNode("Add", (made, vectors.broadcast(bias)), like=norm.anchor)
     title = f"replace by {op}(axis={-width}, epsilon={norm.epsilon:.9g})"
     return finish(norm, made, work, title, opset=OPSETS[op], tolerance=large_mean_error(op, work))
 
@@ -293,19 +294,23 @@ def _aligned_shape(parameter: Parameter | None, width: int) -> tuple[int, ...]:
 
 def demand_along(norm: Normalization, parameter: Parameter | None, axes: Sequence[int]) -> None:
     """Raise Impossible where a scale or a bias varies along an axis on which the op has none."""
-    if parameter is None:
-        return
-    at = parameter.tensors[0] if parameter.tensors else norm.anchor
+    if parameter is not None and not is_along(parameter, axes):
+        at = parameter.tensors[0] if parameter.tensors else norm.anchor
+        raise refuse(
+            Reason.BROADCAST, at, "scale or bias varies along an axis that is not normalised"
+        )
+
+
+def is_along(parameter: Parameter, axes: Sequence[int]) -> bool:
+    """Whether a scale or a bias varies along these axes only. Raises Impossible."""
     shape = parameter.shape
     if shape is None and parameter.tensor is not None:
         shape = static(parameter.tensor.shape)
     if shape is None:
+        at = parameter.tensors[0] if parameter.tensors else None
         raise refuse(Reason.SHAPE_UNKNOWN, at, "the shape of scale or bias is not known")
     rank = len(shape)
-    if any(extent != 1 and axis - rank not in axes for axis, extent in enumerate(shape)):
-        raise refuse(
-            Reason.BROADCAST, at, "scale or bias varies along an axis that is not normalised"
-        )
+    return all(extent == 1 or axis - rank in axes for axis, extent in enumerate(shape))
 
 
 def working_type(norm: Normalization) -> int:
@@ -363,6 +368,16 @@ class Vectors:
             return Computed(self.shape, self.dtype, values, name)
         return self._reshaped(parameter)
 
+    def broadcast(self, parameter: Parameter) -> Operand:
+        """Give a parameter as the operand of an elementwise operator."""
+        tensor, compute = parameter.tensor, parameter.compute
+        if tensor is not None and tensor.dtype == self.dtype and _stands_as(tensor, parameter):
+            return _without_alias(tensor)
+        if compute is None or parameter.shape is None:
+            at = parameter.tensors[0] if parameter.tensors else self.norm.anchor
+            raise refuse(Reason.WEIGHTS_NOT_CONSTANT, at, "scale or bias is computed at run time")
+        return Computed(parameter.shape, self.dtype, compute)
+
     def _in_shape(self, values: Array) -> Array:
         """Drop the leading extents of 1 and spread over the others."""
         width = len(self.shape)
@@ -384,6 +399,14 @@ class Vectors:
             (len(self.shape),), TensorProto.INT64, lambda: np.asarray(self.shape, np.int64)
         )
         return NewNode("Reshape", (tensor, target), like=self.norm.anchor)
+
+
+def _stands_as(tensor: Tensor, parameter: Parameter) -> bool:
+    """Whether a tensor broadcasts to x as the parameter does, without another shape."""
+    shape, aligned = static(tensor.shape), parameter.shape
+    if shape is None or aligned is None:
+        return shape is not None
+    return (1,) * (len(aligned) - len(shape)) + shape == aligned
 
 
 def _without_alias(tensor: Tensor) -> Tensor:

@@ -104,6 +104,21 @@ def test_several_scales_and_biases_become_one_of_each() -> None:
     assert [array.tolist() for array in values] == [[1, 4, 9, 16], [0, 3, 4, 3]]
 
 
+def test_scales_of_heads_stay_behind_the_operator() -> None:
+    text = f"""
+        g (float[2,3,2,4] x) => (float[2,3,2,4] y)
+        <float eps = {{0.001}}, float[2,4] s = {{1,2,3,4,5,6,7,8}}, float[4] b = {{1,0,1,0}}> {{
+            {BODY} p = Mul(n, s) y = Add(p, b)
+        }}
+    """
+    norm = norm_of(text)
+    made_of = check(text)
+
+    assert norm.scale is not None
+    assert norm.scale.shape == (1, 1, 2, 4)
+    assert len(made_of.inputs) == 2
+
+
 def test_values_in_between_stay_for_their_readers() -> None:
     text = f"""
         g (float[2,4] x) => (float[2,4] y, float[2,4] d, float[2,1] e)
