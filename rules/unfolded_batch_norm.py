@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from normlint.context.batch_norms import batch_norm_ops
 from normlint.rewrite.fold_dead import dead_channels
 from normlint.rewrite.fold_plan import Direction
+from normlint.rewrite.fold_rows import range_widening
 from normlint.rule import Applicability, Diagnostic, Rule
 
 if TYPE_CHECKING:
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 
     from normlint.context import Context
     from normlint.graph import Node
+    from normlint.rewrite.fold_plan import Fold
     from normlint.rule import Rewrite
+
+_LARGE_RANGE = 16
+"""A weight of 8 bits keeps 4 of them for the usual channel beyond this."""
 
 
 class UnfoldedBatchNorm(Rule):
@@ -146,13 +151,23 @@ class UnfoldedBatchNorm(Rule):
             if fold.direction is not Direction.BACKWARD or fold.quantized or fold.refusal:
                 continue
             yield Diagnostic(
-                f"a BatchNorm can go into the {fold.into} in front of it",
+                f"a BatchNorm can go into the {fold.into} in front of it{_range(fold, context)}",
                 fold.node,
                 (*fold.linear, *fold.nodes),
                 fold.evidence,
                 rewrite=zeroed.get(fold.node) or fold.rewrite,
                 output=fold.node.y,
             )
+
+
+def _range(fold: Fold, context: Context) -> str:
+    """Say by how much the range of the weight grows, where one scale for all would suffer."""
+    if fold.evidence.get("range_factor", 1.0) < _LARGE_RANGE:
+        return ""
+    widening = range_widening(fold, context.constants)
+    if widening is None or widening < _LARGE_RANGE:
+        return ""
+    return f"; that widens the range of its weight {widening:.0f} times: quantise it per channel"
 
 
 def _zeroed(context: Context) -> dict[Node, Rewrite]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from normlint.model import ValuesUnavailable
-from normlint.rewrite.fold_plan import Direction
-from normlint.rule import Applicability, Computed, NewNode, Replace, Rewrite
+from normlint.rewrite.fold_rows import channel_axis, direct_recipe, row_magnitudes
+from normlint.rule import Applicability, Computed, Replace, Rewrite
 
 if TYPE_CHECKING:
     from normlint.context.batch_norms import BatchNormOp
     from normlint.rewrite.fold_plan import Fold
+    from normlint.rule import NewNode
 
     Array = np.ndarray[Any, Any]
 
@@ -48,8 +48,8 @@ def dead_channels(op: BatchNormOp, fold: Fold | None) -> DeadChannels | None:
     suspects = off | (variance < _SUSPICIOUS * op.epsilon)
     if not suspects.any() or suspects.all():
         return None
-    recipe = _direct(fold)
-    rows = None if recipe is None else _magnitudes(recipe)
+    recipe = direct_recipe(fold)
+    rows = None if recipe is None else row_magnitudes(recipe)
     if fold is None or recipe is None or rows is None or rows.shape != scale.shape:
         return _found(off)
     usual = float(np.median(rows[~suspects]))
@@ -64,51 +64,9 @@ def _found(dead: Array, rewrite: Rewrite | None = None) -> DeadChannels | None:
     return DeadChannels(channels, rewrite) if channels else None
 
 
-def _direct(fold: Fold | None) -> NewNode | None:
-    """Give the new linear node where it stands alone in place of the two, with its Add perhaps."""
-    if fold is None or fold.rewrite is None or fold.direction is not Direction.BACKWARD:
-        return None
-    edit = fold.rewrite.edits[-1]
-    if len(fold.rewrite.edits) != 1 or not isinstance(edit, Replace):
-        return None
-    recipe = edit.by
-    if recipe.op == "Add" and isinstance(recipe.inputs[0], NewNode):
-        recipe = recipe.inputs[0]
-    groups = recipe.attrs.get("group", 1)
-    known = {"Conv", "Gemm", "MatMul"} | ({"ConvTranspose"} if groups == 1 else set())
-    return recipe if recipe.op in known else None
-
-
-def _channel_axis(recipe: NewNode) -> tuple[int, int]:
-    """Give the input that is the new weight, and its axis that is the channels."""
-    position = 1 if isinstance(recipe.inputs[1], Computed) else 0
-    if recipe.op == "Conv":
-        return 1, 0
-    if recipe.op == "ConvTranspose":
-        return 1, 1
-    if position == 0:
-        return 0, 1 if recipe.attrs.get("transA") else -2
-    return 1, 0 if recipe.attrs.get("transB") else -1
-
-
-def _magnitudes(recipe: NewNode) -> Array | None:
-    """Give the largest magnitude of each row of the new weight; None where it cannot be read."""
-    position, axis = _channel_axis(recipe)
-    weight = recipe.inputs[position]
-    if not isinstance(weight, Computed):
-        return None
-    try:
-        values = np.abs(weight.compute())
-    except (ValuesUnavailable, ValueError):
-        return None
-    along = axis % values.ndim
-    rest = tuple(k for k in range(values.ndim) if k != along)
-    return np.asarray(values.max(axis=rest, initial=0))
-
-
 def _zeroed(fold: Fold, recipe: NewNode, dead: Array) -> Rewrite | None:
     """Describe the same fold with the rows of dead channels zero: each is its constant then."""
-    position, axis = _channel_axis(recipe)
+    position, axis = channel_axis(recipe)
     weight = recipe.inputs[position]
     if not isinstance(weight, Computed) or fold.rewrite is None:
         return None

@@ -182,3 +182,29 @@ def test_constant_channels_of_every_operator(op: str) -> None:
     new = next(numpy_helper.to_array(t) for t in after.graph.initializer if tuple(t.dims) == shape)
     assert (np.moveaxis(new, axis, 0)[2] == 0).all()
     assert_same(before, after)
+
+
+def test_a_fold_that_widens_the_range_of_a_weight_says_so() -> None:
+    weight = np.random.default_rng(2).uniform(0.5, 1, (4, 2, 1, 1))
+
+    def model(scale: tuple[float, ...], rows: tuple[float, ...]) -> onnx.ModelProto:
+        before = conv_norm(np.float32)
+        tensors = {
+            "w": weight * np.reshape(rows, (4, 1, 1, 1)),
+            "s": np.array(scale),
+            **dict.fromkeys("bm", np.zeros(4)),
+            "v": np.ones(4),
+        }
+        del before.graph.initializer[:]
+        before.graph.initializer.extend(
+            numpy_helper.from_array(values.astype(np.float32), name)
+            for name, values in tensors.items()
+        )
+        before.graph.output[0].ClearField("type")
+        return onnx.shape_inference.infer_shapes(before)
+
+    widened, _ = repaired(model((1, 1, 1, 100), (1, 1, 1, 1)), rules=("NL101",))
+    evened, _ = repaired(model((1, 1, 1, 100), (1, 1, 1, 0.01)), rules=("NL101",))
+
+    assert "quantise it per channel" in widened.findings[0].message
+    assert "quantise" not in evened.findings[0].message
