@@ -102,7 +102,7 @@ def survey(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> Survey:
     targets = discover(paths, resolver.for_folder, allow_empty=wishes.allow_empty)
     jobs = _jobs(targets, resolver, wishes)
     with Progress(len(jobs), wanted=wishes.progress and not wishes.quiet) as progress:
-        models = check_all(jobs, config.jobs, progress.done)
+        models = check_all(jobs, config.jobs, progress.done, config.timeout)
     return Survey(config, tuple(jobs), with_stale_ignores(jobs, models, load_cards()))
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _FEW = 3
 """Models that are checked in one process: starting another takes as long as a check."""
+_MEMORY_OF_ONE = 1 << 29
+"""Bytes that a process is reckoned to need: a skeleton, its graph, and the runtime for proofs."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,15 @@ def plan(target: Target, config: Config, rules: Sequence[Card], options: dict[st
 
 
 def check_all(
-    jobs: Sequence[Job], workers: str, done: Callable[[], None]
+    jobs: Sequence[Job], workers: str, done: Callable[[], None], timeout: float | None = None
 ) -> tuple[ModelReport, ...]:
     """Check models, in processes of their own where it pays; reports come in the order of jobs.
 
-    `workers` is a number or `auto`; `done` is called when a model is finished.
+    `workers` is a number or `auto`; `done` is called when a model is finished; `timeout` is in
+    seconds for each model. One whose process dies or is late is reported as unreadable.
     """
     reports = []
-    for report in _reports(jobs, _count(workers, len(jobs))):
+    for report in _reports(jobs, _count(workers, len(jobs)), timeout):
         done()
         reports.append(report)
     return tuple(reports)
@@ -91,22 +94,32 @@ def check_all(
 def _count(workers: str, jobs: int) -> int:
     if workers != "auto":
         return min(int(workers), jobs)
-    return 1 if jobs <= _FEW else min(os.cpu_count() or 1, jobs)
+    if jobs <= _FEW:
+        return 1
+    return max(min(os.cpu_count() or 1, jobs, _memory() // _MEMORY_OF_ONE), 1)
 
 
-def _reports(jobs: Sequence[Job], workers: int) -> Iterator[ModelReport]:
-    if workers <= 1:
+def _memory() -> int:
+    """Give the bytes of memory of this machine; plenty where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 40
+
+
+def _reports(jobs: Sequence[Job], workers: int, timeout: float | None) -> Iterator[ModelReport]:
+    if workers <= 1 and timeout is None:
         yield from map(check_one, jobs)
         return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+    from normlint.side_by_side import Lost, side_by_side
 
-    # A forked process would inherit the threads' locks of onnxruntime, but not the threads.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-    try:
-        yield from pool.map(check_one, jobs)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    results = side_by_side(check_one, jobs, workers=max(workers, 1), timeout=timeout)
+    for job, result in zip(jobs, results, strict=True):
+        if isinstance(result, Lost):
+            fault = FileFault("NL905", f"this model was not checked: {result.reason}")
+            yield _finished(unreadable(job.target.name, fault), job)
+        else:
+            yield result
 
 
 def check_one(job: Job) -> ModelReport:

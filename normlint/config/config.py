@@ -47,6 +47,8 @@ class Config:
     """Pass over excluded files even where they are named on the command line."""
     jobs: str = "auto"
     """Processes that check models side by side: a number, or auto."""
+    timeout: float | None = None
+    """Seconds that the check of one model may take; it then counts as unreadable."""
     unsafe_fixes: bool = False
     """Make and show repairs that change the function or need a judgement."""
     verify: str = "region"
