@@ -92,7 +92,7 @@ def _conv(use: Use) -> Absorbed | None:
     weight = use.weights.require(node.input(1), node)
     shape = use.weights.shape(weight)
     groups = int(node.attrs.get("group", 1))
-    padding = _padding(use)
+    padding = _padding(use, shape[2:])
     if behind_dequantize(weight) is not None:
         raise Blocked(
             Reason.QUANTIZED_BETWEEN, node, f"the weight of {node.op} is quantised for each output"
@@ -111,12 +111,14 @@ def _conv(use: Use) -> Absorbed | None:
     return Absorbed((node.y,), recipe, (node,), added=int(padding is not None))
 
 
-def _padding(use: Use) -> NewNode | None:
+def _padding(use: Use, kernel: tuple[int, ...]) -> NewNode | None:
     """Give the Pad that a convolution needs in front of it, if any. Raises Blocked."""
     node, affine = use.node, use.affine
     auto = node.attrs.get("auto_pad", "NOTSET")
     pads = [int(pad) for pad in node.attrs.get("pads", ())]
     if not affine.has_shift or auto == "VALID" or (auto == "NOTSET" and not any(pads)):
+        return None
+    if auto != "NOTSET" and all(extent == 1 for extent in kernel):  # keeps the size without any
         return None
     refusal = Blocked(
         Reason.PADDING, node, f"{node.op} pads with zeros, which the shift does not reach"

@@ -105,8 +105,12 @@ def test_zero_padding_keeps_a_shift_in_front() -> None:
 
 def test_automatic_padding_counts_as_padding() -> None:
     text = behind("Identity").replace("Conv(t, w)", 'Conv<auto_pad = "SAME_UPPER">(t, w)')
+    pointwise = text.replace(CONV, "float[2,2,1,1] w = {1,2,3,4}").replace(
+        "Conv<", "Conv<strides = [2,2], "
+    )
 
     assert reasons(text) == ["padding"]
+    assert ops(folded(pointwise)) == ["Identity", "Conv"]
 
 
 def test_the_same_shift_for_all_becomes_the_value_of_a_pad() -> None:
