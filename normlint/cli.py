@@ -232,6 +232,14 @@ def check(
             "-j", "--jobs", metavar="N|auto", help="Processes side by side. [default: auto]"
         ),
     ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Give up a model after so long.", min=0),
+    ] = None,
+    max_model_size: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES", help="Do not open larger models.", min=0),
+    ] = None,
     exit_non_zero_on_fix: Annotated[
         bool, typer.Option("--exit-non-zero-on-fix", help="A repair fails the run.")
     ] = False,
@@ -272,6 +280,8 @@ def check(
             "exclude": split(exclude),
             "force_exclude": force_exclude,
             "jobs": jobs_of(jobs),
+            "timeout": timeout,
+            "max_model_size": max_model_size,
         }
         wishes = Wishes(
             apply=apply,

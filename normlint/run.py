@@ -72,7 +72,7 @@ def plan(target: Target, config: Config, rules: Sequence[Card], options: dict[st
         suppressor=Suppressor(
             of_model(config.ignore_nodes, path), config.allow_model_ignores, today
         ),
-        options={"verify": config.verify} | options,
+        options={"verify": config.verify, "max_model_size": config.max_model_size} | options,
     )
 
 

@@ -375,3 +375,15 @@ def test_a_path_that_is_not_here_comes_with_the_command_that_fetches_it(folder: 
     assert "dvc pull" in normlint("check", "a.onnx").err
     assert "git annex get" in normlint("check", "b.onnx").err
     assert "is a link to gone.onnx" in normlint("check", "c.onnx").err
+
+
+def test_bounds_of_time_and_size_make_a_model_unreadable(folder: Path) -> None:
+    write(folder / "m.onnx", CLEAN)
+
+    small = normlint("check", "m.onnx", "--max-model-size", 10)
+    late = normlint("check", "m.onnx", "--timeout", 0.001)
+    fine = normlint("check", "m.onnx", "--max-model-size", 100_000, "--timeout", 300)
+
+    assert (small.code, late.code, fine.code) == (1, 1, 0)
+    assert "more than the limit of 10" in small.out
+    assert "longer than 0.001 seconds" in late.out

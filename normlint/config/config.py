@@ -49,6 +49,8 @@ class Config:
     """Processes that check models side by side: a number, or auto."""
     timeout: float | None = None
     """Seconds that the check of one model may take; it then counts as unreadable."""
+    max_model_size: int | None = None
+    """Bytes above which a model is not opened; it then counts as unreadable."""
     unsafe_fixes: bool = False
     """Make and show repairs that change the function or need a judgement."""
     verify: str = "region"
