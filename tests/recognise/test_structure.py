@@ -27,6 +27,7 @@ LAYER_NORM = """
     n = Div (d, r)
 """
 SUM = "l = ReduceSumSquare <axes=[-1]> (x)\n"
+NOUGHT = "o = Constant <value = float {0}> ()\n l = ReduceL2 <axes=[-1]> (x)\n"
 NUMBERS = "two = Constant <value = float {2}> ()\n eps = Constant <value = float {0.001}> ()\n"
 VECTORS = (
     "g = Constant <value = float[4] {1, 2, 3, 4}> ()\n"
@@ -287,8 +288,7 @@ def test_a_branch_reads_x_and_constants_of_the_outer_graph() -> None:
         ("l = ReduceL2 <axes=[-1]> (x)\n c = Clip (l, eps)\n y = Div (x, c)", Kind.L2, True),
         ("l = ReduceL2 <axes=[-1]> (x)\n c = Max (eps, l)\n y = Div (x, c)", Kind.L2, True),
         (  # 1e-12 is zero in half precision
-            "o = Constant <value = float {0}> ()\n l = ReduceL2 <axes=[-1]> (x)\n"
-            "c = Clip (l, o)\n n = Div (x, c)\n y = Mul (n, two)",
+            NOUGHT + "c = Clip (l, o)\n n = Div (x, c)\n y = Mul (n, two)",
             Kind.L2,
             True,
         ),
