@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from normlint.rewrite.fold_plan import Direction
+from normlint.rewrite.fold_attempt import Direction
 from normlint.rule import Applicability, Diagnostic, Rule
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from normlint.context.batch_norms import batch_norm_ops
+from normlint.rewrite.fold_attempt import Direction
 from normlint.rewrite.fold_dead import dead_channels
-from normlint.rewrite.fold_plan import Direction
 from normlint.rewrite.fold_rows import range_widening
 from normlint.rule import Applicability, Diagnostic, Rule
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from normlint.context import Context
     from normlint.graph import Node
-    from normlint.rewrite.fold_plan import Fold
+    from normlint.rewrite.fold_attempt import Fold
     from normlint.rule import Rewrite
 
 _LARGE_RANGE = 16

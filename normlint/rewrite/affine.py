@@ -191,6 +191,8 @@ def of_batch_norm(node: Node, weights: Weights) -> Affine:
     )
     if not len(scale) == len(bias) == len(mean) == len(variance):
         raise Blocked(Reason.BROADCAST, node, "its parameters differ in length")
+    if not len(scale):
+        raise Blocked(Reason.BROADCAST, node, "it has no channels")
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + epsilon_of(node))
         return Affine(factor, bias - factor * mean)

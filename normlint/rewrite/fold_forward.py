@@ -15,7 +15,8 @@ from normlint.context.linear import (
     shape_readers,
 )
 from normlint.context.passages import PASSAGES
-from normlint.rewrite.fold_inputs import Use, scale_inputs
+from normlint.rewrite.fold_inputs import scale_inputs
+from normlint.rewrite.fold_use import Use
 from normlint.rewrite.fold_weights import vector
 from normlint.rule import NewNode, NotFixed, Reason, Redirect, Replace
 

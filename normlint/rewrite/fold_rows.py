@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from normlint.model import ValuesUnavailable
-from normlint.rewrite.fold_plan import Direction
+from normlint.rewrite.fold_attempt import Direction
 from normlint.rule import Computed, NewNode, Replace
 
 if TYPE_CHECKING:
     from normlint.context.constants import Constants
-    from normlint.rewrite.fold_plan import Fold
+    from normlint.rewrite.fold_attempt import Fold
 
     Array = np.ndarray[Any, Any]
 
