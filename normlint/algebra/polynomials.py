@@ -286,6 +286,8 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
         return right
     if not right:
         return left
+    if len(left) == 1 and len(right) == 1 and left[0][0] != right[0][0]:
+        return left + right if left[0][0] < right[0][0] else right + left
     powers = dict(left)
     for number, exponent in right:
         powers[number] = powers.get(number, 0) + exponent

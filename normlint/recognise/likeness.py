@@ -68,9 +68,7 @@ def norm_like(
     if parts is None:
         return None
     radicand = read_denominator(algebra, parts.denominator, parts.exponent, tolerance)
-    if radicand is None:
-        return None
-    if radicand.centred != (parts.mean is not None):
+    if radicand is None or radicand.centred != (parts.mean is not None):
         return None
     if radicand.centred and not _has_mean_over(algebra, parts, radicand.axes):
         return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from normlint.algebra import HALF, ONE
 from normlint.graph import FLOATS
+from normlint.recognise.bounds import absolute, clip, maximum, where
 from normlint.recognise.counts import count
 from normlint.recognise.layout import Clash
 from normlint.recognise.reading import Value, is_overridable, made
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
     Reader: TypeAlias = Callable[[Reading, Node], Value | None]
     Pair: TypeAlias = tuple[Polynomial, Polynomial, Dims, str | None, int]
-
-_HUGE = 1e30
-"""An upper bound from here on is no bound: exporters write the largest number of the type."""
 
 
 def _same(reading: Reading, node: Node) -> Value | None:
@@ -193,77 +191,6 @@ def _power(reading: Reading, node: Node) -> Value | None:
     return made(reading.algebra.power(value.polynomial, exponent), dims, flaw, value.depth + 1)
 
 
-def _absolute(reading: Reading, node: Node) -> Value | None:
-    return _clip(reading, node, 0.0)
-
-
-def _clip(reading: Reading, node: Node, bound: float) -> Value | None:
-    value = reading.values.get(node.inputs[0])
-    if value is None:
-        return None
-    polynomial = reading.algebra.clipped(value.polynomial, bound)
-    return made(polynomial, value.dims, value.flaw, value.depth + 1)
-
-
-def _clip_both(reading: Reading, node: Node) -> Value | None:
-    constants = reading.constants
-    low: float | None = node.attrs.get("min")
-    high: float | None = node.attrs.get("max")
-    for position in (1, 2):
-        tensor = node.input(position)
-        if tensor is None:
-            continue
-        number = constants.uniform(tensor)
-        if number is None:
-            return None
-        low, high = (number, high) if position == 1 else (low, number)
-    if high is not None and high < _HUGE and not _is_largest(high, node.inputs[0].dtype):
-        return None
-    return _same(reading, node) if low is None else _clip(reading, node, low)
-
-
-def _is_largest(bound: float, dtype: int) -> bool:
-    """Whether it is the largest number of half precision."""
-    return dtype == 10 and bound >= 65504
-
-
-def _maximum(reading: Reading, node: Node) -> Value | None:
-    known = [tensor for tensor in node.inputs if tensor in reading.values]
-    if len(known) != 1:
-        return None
-    value = reading.values[known[0]]
-    dims = value.dims
-    bound = None
-    for tensor in node.inputs:
-        if tensor is known[0]:
-            continue
-        number = reading.constants.uniform(tensor)
-        if number is None:
-            return None
-        shape = reading.constants.values(tensor).shape
-        dims = reading.layout.broadcast(dims, reading.layout.place(shape, dims))
-        bound = number if bound is None else max(bound, number)
-    polynomial = value.polynomial
-    clipped = polynomial if bound is None else reading.algebra.clipped(polynomial, bound)
-    return made(clipped, dims, value.flaw, value.depth + 1)
-
-
-def _where(reading: Reading, node: Node) -> Value | None:
-    condition = reading.constants.uniform(node.inputs[0])
-    if condition is None:
-        return None
-    value = reading.values.get(node.inputs[1 if condition else 2])
-    other = node.inputs[2 if condition else 1]
-    if value is None or other in reading.values:
-        return None
-    dims = value.dims
-    for tensor in (node.inputs[0], other):
-        if tensor.shape is None:
-            return None
-        dims = reading.layout.broadcast(dims, reading.layout.place(tensor.shape, dims))
-    return Value(value.polynomial, dims, value.flaw, value.depth + 1)
-
-
 def _root_mean_square(reading: Reading, node: Node) -> Value | None:
     """Read an RMSNormalization of a difference from the mean: half of a LayerNorm was fused."""
     value = reading.values.get(node.inputs[0])
@@ -292,11 +219,11 @@ def _root_mean_square(reading: Reading, node: Node) -> Value | None:
 
 
 READERS: dict[str, Reader] = {
-    "Abs": _absolute,
+    "Abs": absolute,
     "Add": partial(_sum, 1.0),
     "Cast": _cast,
     "CastLike": _cast,
-    "Clip": _clip_both,
+    "Clip": clip,
     "DequantizeLinear": _dequantize,
     "Div": _quotient,
     "Dropout": _dropout,
@@ -305,7 +232,7 @@ READERS: dict[str, Reader] = {
     "Flatten": flatten,
     "GlobalAveragePool": pooled,
     "Identity": _same,
-    "Max": _maximum,
+    "Max": maximum,
     "Mul": _product,
     "Neg": _negative,
     "Pow": _power,
@@ -316,7 +243,7 @@ READERS: dict[str, Reader] = {
     "ReduceMean": partial(reduced, total=False),
     "ReduceSum": partial(reduced, total=True),
     "ReduceSumSquare": partial(reduced, power=2, total=True),
-    "Relu": _absolute,
+    "Relu": absolute,
     "Reshape": reshape,
     "SimplifiedLayerNormalization": _root_mean_square,
     "Sqrt": partial(_raised, HALF),
@@ -325,6 +252,6 @@ READERS: dict[str, Reader] = {
     "Sum": _variadic_sum,
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
-    "Where": _where,
+    "Where": where,
 }
 """Operators that the algebra reads, all of ai.onnx."""

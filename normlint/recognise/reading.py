@@ -47,7 +47,7 @@ class Scope:
     def __init__(self, graph: Graph, constants: Constants) -> None:
         self.graph = graph
         self.constants = constants
-        self.place = {node: place for place, node in enumerate(graph.nodes)}
+        self.place = {node: place for place, node in enumerate(in_order(graph))}
         self._numbers: dict[Tensor, float | None] = {}
 
     def number(self, tensor: Tensor) -> float | None:
@@ -55,6 +55,43 @@ class Scope:
         if tensor not in self._numbers:
             self._numbers[tensor] = self.constants.scalar(tensor)
         return self._numbers[tensor]
+
+
+def in_order(graph: Graph) -> list[Node]:
+    """Give the nodes of a graph, each after those it reads from; those on a cycle last."""
+    if _is_in_order(graph):
+        return graph.nodes
+    place = {node: position for position, node in enumerate(graph.nodes)}
+    waits = {
+        node: {p for t in node.inputs if (p := t.producer) is not None and p in place}
+        for node in graph.nodes
+    }
+    readers: dict[Node, list[Node]] = {}
+    for node, before in waits.items():
+        for producer in before:
+            readers.setdefault(producer, []).append(node)
+    ready = [(place[node], node) for node, before in waits.items() if not before]
+    ordered: list[Node] = []
+    while ready:
+        _, node = heapq.heappop(ready)
+        ordered.append(node)
+        for reader in readers.get(node, ()):
+            waits[reader].discard(node)
+            if not waits[reader]:
+                heapq.heappush(ready, (place[reader], reader))
+    done = set(ordered)
+    return ordered + [node for node in graph.nodes if node not in done]
+
+
+def _is_in_order(graph: Graph) -> bool:
+    seen: set[Node] = set()
+    for node in graph.nodes:
+        for tensor in node.inputs:
+            for producer in tensor.inputs:
+                if producer not in seen and producer.graph is graph:
+                    return False
+        seen.add(node)
+    return True
 
 
 class Reading:

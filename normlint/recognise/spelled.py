@@ -71,7 +71,7 @@ class _Search:
         """Differences of a tensor from its mean over some axes, of which no norm was found."""
 
     def run(self) -> None:
-        for node in self.graph.nodes:
+        for node in self.scope.place:
             if node.op not in REDUCTIONS or node in self.covered or not node.is_standard:
                 continue
             first: NearNorm | None = None

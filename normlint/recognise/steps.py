@@ -42,7 +42,7 @@ def steps_of(reading: Reading, nodes: list[Node]) -> dict[str, Node]:
     mean, difference, square, variance (or mean square), epsilon, root, quotient, scale, bias.
     """
     steps: dict[str, Node] = {}
-    rest: Polynomial | None = None
+    rest: Polynomial = {}
     for node in nodes:
         value = reading.values.get(node.outputs[0])
         if value is None or node.op in _HANDED_ON:
@@ -50,11 +50,10 @@ def steps_of(reading: Reading, nodes: list[Node]) -> dict[str, Node]:
         part = _part(reading.algebra, value.polynomial, steps)
         if part == "scale":
             own = _without_x(reading.algebra, value.polynomial)
-            part = "bias" if rest is not None and own != rest and own else "scale"
-        if part in {"quotient", "scale", "bias"}:
-            rest = _without_x(reading.algebra, value.polynomial)
-        if part:
-            steps.setdefault(part, node)
+            part = "bias" if own and own != rest else "scale"
+            rest = own
+        if part and part not in steps:
+            steps[part] = node
     return steps
 
 
