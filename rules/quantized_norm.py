@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from normlint.context.quantized_risk import (
+    HARMLESS,
     SERIOUS,
     error_by_width,
     expected_error,
@@ -154,20 +155,35 @@ def _diagnosis(found: QuantizedNorm, context: Context) -> Diagnostic:
     grid = f"{before.bits} bits"
     if step is not None:
         grid = f"steps of {step.size:.3g} over a range of {step.range:.3g} ({step.type_name})"
-    error = expected_error(found, context.constants)
-    tail = "" if error is None else f": off by {error:.1%} or more of what it computes"
-    message = f"{named(norm)} over {over(norm)} reads values in {grid}{tail}"
-    severity = Severity.INFO if before.bits > _EIGHT_BITS else None
-    if severity is None and error is not None and error > SERIOUS:
-        severity = Severity.ERROR
+    measured = _measured_error(found, context)
+    error = expected_error(found, context.constants) if measured is None else measured
+    message = f"{named(norm)} over {over(norm)} reads values in {grid}"
+    if error is not None:
+        least = " or more" if measured is None else ""
+        message += f": off by {error:.1%}{least} of what it computes"
     return diagnose(
         norm,
         message,
         norm_on_floats(context, found),
-        severity=severity,
+        severity=_severity(before.bits, error, measured),
         quantized="both" if found.after else "input",
         input=grid_facts(before),
         expected_relative_error=None if error is None else float(f"{error:.4g}"),
         error_by_range_over_deviation=error_by_width(before),
         steps_at_risk=steps_at_risk(found),
     )
+
+
+def _measured_error(found: QuantizedNorm, context: Context) -> float | None:
+    """Give the relative error of a token of median deviation, where data was measured."""
+    seen = None if context.measured is None else context.measured.of(found.norm)
+    if seen is None or found.before is None or found.before.step is None:
+        return None
+    return found.before.step.relative_error(seen.deviation.quantile(0.5))
+
+
+def _severity(bits: int, error: float | None, measured: float | None) -> Severity | None:
+    """Judge by bits and error; only a measured one makes it harmless."""
+    if bits > _EIGHT_BITS or (measured is not None and measured < HARMLESS):
+        return Severity.INFO
+    return Severity.ERROR if error is not None and error > SERIOUS else None

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 SERIOUS = 0.10
 """Relative error of a normalised value from which on it is an error."""
+HARMLESS = 0.02
+"""Relative error below which it is worth knowing only."""
 _WIDTHS = (12, 52, 91)
 """Ranges over deviations for which the error is shown where the deviation is not known."""
 _LARGEST_VECTOR = 1 << 16

@@ -70,3 +70,17 @@ def test_data_that_does_not_fit_is_said(models: list[str], tmp_path: Path) -> No
 
     assert ran.code == 2
     assert "input x" in ran.err
+
+
+def test_data_tells_how_far_a_norm_is_off(models: list[str]) -> None:
+    at = models.index("--data")
+    shown = [*models[:2], *models[at : at + 2], "--output-format", "json", "--select", "NL401"]
+
+    findings = json.loads(normlint(*shown).out)["models"][0]["findings"]
+
+    for finding in findings:
+        error = finding["evidence"]["expected_relative_error"]
+        wanted = "info" if error < 0.02 else "error" if error > 0.1 else "warning"
+        assert finding["severity"] == wanted
+        assert 0 < error < 1
+    assert len(findings) == BLOCKS + 1
