@@ -102,6 +102,10 @@ def unequal_axes(norm: Normalization, x: Tensor) -> NearNorm:
 
 
 def _flaw(algebra: Algebra, value: Value) -> Flaw | None:
+    if any(
+        monomial and monomial[0][0] == X and monomial[0][1] != 1 for monomial in value.polynomial
+    ):
+        return None  # a square of a normalised value is on its way to something else
     denominators = {
         (number, exponent)
         for monomial in value.polynomial

@@ -353,6 +353,23 @@ def test_softmax_and_squeeze_and_excite_are_none() -> None:
     assert not found.near_norms
 
 
+def test_a_squared_deviation_over_the_variance_is_not_nearly_a_norm() -> None:
+    body = LAYER_NORM.replace("n = Div (d, r)", "z = Div (s, ve)\n h = Sigmoid (z)\n")
+    found = facts(body + "y = Mul (x, h)")
+    assert not found.norms
+    assert not found.near_norms
+
+
+def test_nodes_that_an_edit_appended_are_read_in_order() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 13]>
+    test (float[2,3,4] x) => (float[2,3,4] y) {{ {NUMBERS} {LAYER_NORM} y = Identity (n) }}"""
+    graph = build_graph(onnx.parser.parse_model(text), numpy_helper.to_array)
+    graph.nodes.reverse()
+    norms = recognise(graph, Constants(graph)).norms
+    assert [names(norm) for norm in norms] == [("x", "n")]
+    assert [node.y.name for node in norms[0].nodes] == ["m", "d", "s", "v", "ve", "r", "n"]
+
+
 def test_transposed_between_its_parts() -> None:
     body = LAYER_NORM.replace("n = Div (d, r)", "") + (
         "dt = Transpose <perm=[2, 0, 1]> (d)\n rt = Transpose <perm=[2, 0, 1]> (r)\n"
