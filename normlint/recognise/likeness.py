@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from normlint.algebra import Axes, Monomial, Polynomial
 
-_TOLERANCE = {1: 2e-6, 11: 2e-6, 10: 4e-3, 16: 3e-2}
+_TOLERANCE = {1: 2e-6, 11: 2e-6, 10: 1e-3, 16: 8e-3}
 """By element type: how far constants such as 1/N may be from what they stand for."""
 
 
