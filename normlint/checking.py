@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normlint.baseline import FILE, Baseline, read, with_baseline
-from normlint.discover import STDIN, discover, is_folder, read_stdin
+from normlint.discover import STDIN, content_of, discover, is_folder
+from normlint.model.remote import is_url
 from normlint.outputs import parse_outputs, write_outputs
 from normlint.plugins import load_cards, load_rules
 from normlint.report import DRAWS_NORMS, stream
@@ -138,7 +139,7 @@ def _shown(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> str:
 def first_folder(paths: Sequence[str]) -> Path:
     """Give the folder whose configuration holds for the run as a whole."""
     first = Path(paths[0])
-    if paths[0] == STDIN:
+    if paths[0] == STDIN or is_url(paths[0]):
         return Path()
     return first if is_folder(first) else first.parent
 
@@ -171,9 +172,7 @@ def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list
         if wishes.reference is not None and config.settings.data is None:
             raise UsageError("--reference compares outputs on your inputs; give some with --data")
         job = plan(target, config, rules, options)
-        if target.path is None:
-            job = replace(job, data=read_stdin())
-        jobs.append(job)
+        jobs.append(replace(job, data=content_of(target)))
     return jobs
 
 
@@ -189,9 +188,10 @@ def _destinations(targets: Sequence[Target], wishes: Wishes) -> list[Path | None
         raise UsageError("--output and --output-dir exclude each other")
     if wishes.output is not None and len(targets) > 1:
         raise UsageError(f"--output names one file for {len(targets)} models; use --output-dir DIR")
-    from_stdin = any(target.path is None for target in targets)
-    if from_stdin and wishes.apply and not (wishes.output or wishes.output_dir or wishes.diff):
-        raise UsageError("a model from standard input needs --output FILE with --apply")
+    placeless = next((target for target in targets if target.path is None), None)
+    if placeless and wishes.apply and not (wishes.output or wishes.output_dir or wishes.diff):
+        what = placeless.name if placeless.url else "a model from standard input"
+        raise UsageError(f"{what} needs --output FILE or --output-dir DIR with --apply")
     if wishes.output_dir is None:
         return [wishes.output] * len(targets)
     destinations = [wishes.output_dir / target.inside for target in targets]

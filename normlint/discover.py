@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from normlint.globs import path_matches
+from normlint.model.remote import RemoteSource, file_name, is_url, require_reader, shown
 from normlint.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from normlint.config import Config
+    from normlint.model.source import Source
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
@@ -45,9 +47,11 @@ class Target:
     name: str
     """What it is called in reports: the path as given, with forward slashes."""
     path: Path | None
-    """Where it lies; None for standard input."""
+    """Where it lies; None for standard input and for a URL."""
     inside: str = "stdin.onnx"
     """Its path within the folder that was named, which it keeps in `--output-dir`."""
+    url: str | None = None
+    """Where it lies if that is no local file."""
 
 
 def discover(
@@ -76,13 +80,18 @@ def discover(
 
 
 def _identity(target: Target) -> object:
-    return STDIN if target.path is None else os.path.realpath(target.path)
+    if target.path is None:
+        return target.url or STDIN
+    return os.path.realpath(target.path)
 
 
 def _expand(argument: str, config_of: Callable[[Path], Config]) -> Iterator[tuple[Target, bool]]:
     """Give targets, each with whether it was named itself."""
     if argument == STDIN:
         yield Target(STDIN_NAME, None), False
+        return
+    if is_url(argument):
+        yield remote_target(argument), True
         return
     path = Path(argument)
     if is_folder(path):
@@ -109,6 +118,19 @@ def _target(path: Path, folder: Path | None = None) -> Target:
     return Target(path.as_posix(), path, inside)
 
 
+def remote_target(url: str) -> Target:
+    """Give the model behind a URL. Raises `UsageError` where nothing is installed to read it."""
+    require_reader(url)
+    return Target(shown(url), None, file_name(url), url)
+
+
+def content_of(target: Target) -> bytes | Source | None:
+    """Give what a model that is no local file is read from; None for one that is."""
+    if target.path is not None:
+        return None
+    return RemoteSource(target.url) if target.url is not None else read_stdin()
+
+
 def read_stdin() -> bytes:
     """Read the model that is piped in. Raises `UsageError` where nobody pipes."""
     if sys.stdin is None or sys.stdin.isatty():
@@ -125,8 +147,6 @@ def missing(path: Path, argument: str) -> str:
     """Say why there is no such path, with the command that fetches it where one does."""
     from normlint.model.sniff import missing_hint
 
-    if "://" in argument:
-        return f"{argument} is a URL, and normlint reads files"
     try:
         hint = missing_hint(path)
     except OSError as error:

@@ -30,18 +30,19 @@ def list_excluded(targets: Sequence[Target], settings: Settings, form: str) -> i
     Raises UsageError where there is not exactly one model, or it cannot be read.
     """
     from normlint.context import Context
+    from normlint.discover import content_of
     from normlint.graph import build_graph
     from normlint.model import open_model
 
     target = targets[0] if len(targets) == 1 else None
-    path = None if target is None else target.path
-    if target is None or path is None:
-        raise UsageError(f"--list names the nodes of one model file, not of {len(targets)}")
-    fault = preflight(target, None)
+    if target is None:
+        raise UsageError(f"--list names the nodes of one model, not of {len(targets)}")
+    data = content_of(target)
+    fault = preflight(target, data)
     try:
         if fault is not None:
             raise fault
-        model = open_model(path, name=target.name)
+        model = open_model(data or target.path or b"", name=target.name)
     except FileFault as found:
         raise UsageError(f"{target.name}: {found.message}") from found
     context = Context(build_graph(model.proto, model.values), settings)

@@ -103,7 +103,7 @@ Paths = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[PATHS]...",
-        help="Models, folders, globs, or - for standard input. [default: the current folder]",
+        help="Models, folders, globs, URLs, or - for standard input. [default: the current folder]",
         show_default=False,
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from normlint.checking import first_folder
-from normlint.discover import discover, read_stdin
+from normlint.discover import content_of, discover
 from normlint.model.fault import FileFault
 from normlint.report import stream
 from normlint.report.look import Look, visible
@@ -67,7 +67,7 @@ def excluded_nodes(
 
 
 def _read(target: Target, settings: Settings, read: Callable[..., Entry]) -> Entry:
-    data = read_stdin() if target.path is None else None
+    data = content_of(target)
     fault = preflight(target, data)
     if fault is not None:
         raise fault

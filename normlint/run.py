@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from normlint.config import Config
     from normlint.context.settings import Settings
     from normlint.discover import Target
+    from normlint.model.source import Source
 
 _FEW = 3
 """Models that are checked in one process: starting another takes as long as a check."""
@@ -44,7 +45,7 @@ class Job:
     suppressor: Suppressor
     options: dict[str, Any] = field(default_factory=dict)
     """Fields of `engine.Options`."""
-    data: bytes | None = None
+    data: bytes | Source | None = None
 
 
 def plan(target: Target, config: Config, rules: Sequence[Card], options: dict[str, Any]) -> Job:
@@ -144,10 +145,12 @@ def check_one(job: Job) -> ModelReport:
     return _finished(report, job)
 
 
-def preflight(target: Target, data: bytes | None) -> FileFault | None:
+def preflight(target: Target, data: bytes | Source | None) -> FileFault | None:
     """Say why a file is no model, without importing what reads models."""
-    if data is not None:
+    if isinstance(data, bytes):
         return sniff(data[:HEAD], len(data), target.name)
+    if data is not None:
+        return None
     path = target.path or Path(target.name)
     try:
         # Opening a pipe that nobody writes to would wait for ever; what follows says what it is.

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from normlint.checking import Wishes, survey
-from normlint.discover import STDIN, STDIN_NAME, Target, missing, read_stdin
+from normlint.discover import STDIN, STDIN_NAME, Target, content_of, missing, remote_target
 from normlint.model.fault import FileFault
+from normlint.model.remote import is_url
 from normlint.report import stream
 from normlint.report.look import visible
 from normlint.report.mermaid import mermaid
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from normlint.config import Resolver
+    from normlint.model.source import Source
     from normlint.results import Finding, Step
     from normlint.stream_picture import StreamPicture
 
@@ -44,7 +46,7 @@ def show(model: str, part: Part, form: str, resolver: Resolver) -> int:
     if sum(choice is not None for choice in (part.node, part.finding, part.stream)) > 1:
         raise UsageError("--node, --finding and --stream exclude each other")
     target = _target(model)
-    data = read_stdin() if target.path is None else None
+    data = content_of(target)
     try:
         fault = preflight(target, data)
         if fault is not None:
@@ -59,13 +61,17 @@ def show(model: str, part: Part, form: str, resolver: Resolver) -> int:
 def _target(model: str) -> Target:
     if model == STDIN:
         return Target(STDIN_NAME, None)
+    if is_url(model):
+        return remote_target(model)
     path = Path(model)
     if not os.path.exists(path):  # noqa: PTH110 - it says no where a name is too long
         raise UsageError(missing(path, model))
     return Target(path.as_posix(), path)
 
 
-def _text(target: Target, data: bytes | None, part: Part, form: str, resolver: Resolver) -> str:
+def _text(
+    target: Target, data: bytes | Source | None, part: Part, form: str, resolver: Resolver
+) -> str:
     if part.finding is not None:
         return _drawn_finding(_finding(target, part.finding, resolver), form)
     if part.stream is not None:
@@ -100,9 +106,9 @@ def drawn(steps: Sequence[Step], form: str, title: str) -> str:
 
 
 def _finding(target: Target, wanted: str, resolver: Resolver) -> Finding:
-    if target.path is None:
+    if target.path is None and target.url is None:
         raise UsageError("--finding needs a model that is a file")
-    [model] = survey([target.name], resolver, Wishes(progress=False)).models
+    [model] = survey([target.url or target.name], resolver, Wishes(progress=False)).models
     for finding in model.findings:
         if finding.fingerprint.startswith(wanted) and wanted:
             return finding
@@ -120,7 +126,7 @@ def _drawn_finding(finding: Finding, form: str) -> str:
 
 
 def _drawn_stream(
-    target: Target, data: bytes | None, number: int, form: str, resolver: Resolver
+    target: Target, data: bytes | Source | None, number: int, form: str, resolver: Resolver
 ) -> str:
     from normlint import engine
     from normlint.report.stream_drawing import stream_mermaid, stream_svg

@@ -73,7 +73,7 @@ class SideFiles:
         if reason := unsafe(location):
             return _refused(location, reason)
         if self.folder is None or not location:
-            why = "which cannot be found for a model that is not a file"
+            why = "which is not read for a model that is no local file"
             where = f"{location!r}, {why}" if location else "a side file without a name"
             return FileFault("NL906", where)
         try:

@@ -97,10 +97,11 @@ def open_model(
     path = Path(source) if isinstance(source, (str, Path)) else None
     name = name or (str(path) if path else "-")
     opened = _source(source)
+    head = _head(opened)
     if max_size is not None and opened.size > max_size:
         message = f"the file has {opened.size} bytes, more than the limit of {max_size}"
         raise FileFault("NL905", message)
-    if fault := sniff(_head(opened), opened.size, name):
+    if fault := sniff(head, opened.size, name):
         raise fault
     return ModelFile(opened, name, path, path.parent if path else None)
 

@@ -139,7 +139,8 @@ class Reader:
 
     def _load(self, position: int) -> int:
         """Move the window so that it starts at `position`; return the index of `position` in it."""
-        walked_on = 0 <= position - self._base <= len(self._buffer)
+        # The last field before the end of the window mostly reaches over it.
+        walked_on = 0 <= position - self._base <= len(self._buffer) + _SMALL_READ
         self._next_read = min(2 * self._next_read, _LARGE_READ) if walked_on else _SMALL_READ
         at = position - self._base
         if self._base + len(self._buffer) == self._size and at >= 0:

@@ -192,7 +192,7 @@ def test_a_model_without_a_place_has_no_side_files() -> None:
     model = open_model(small_model(outside("a", "enc.data")).SerializeToString())
 
     assert fault_of(model).code == "NL906"
-    assert "that is not a file" in fault_of(model).message
+    assert "that is no local file" in fault_of(model).message
 
 
 def test_tensors_outside_are_found_in_attributes_and_bodies(tmp_path: Path) -> None:
