@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from normlint.context import Context, Settings
     from normlint.measure import Measured
-    from normlint.model import ModelFile
+    from normlint.model import ModelFile, Source
     from normlint.repair import Repaired
     from normlint.rule import Rule
     from normlint.stream_picture import StreamPicture
@@ -53,14 +53,14 @@ class Options:
 def check_model(
     path: Path | None,
     *,
-    data: bytes | None = None,
+    data: bytes | Source | None = None,
     name: str,
     rules: Sequence[Rule],
     settings: Settings,
     options: Options | None = None,
     suppressor: Suppressor | None = None,
 ) -> ModelReport:
-    """Check one model, from a file or from bytes, and repair it where the options say so.
+    """Check one model, from a file, bytes or a source, and repair it where the options say so.
 
     A file that cannot be read is a finding of the report. What `suppressor` says not to count (with
     the ignores that the model carries itself) is not repaired.
@@ -72,21 +72,35 @@ def check_model(
     except FileFault as fault:
         return ModelReport(name, findings=_of_fault(fault, rules), readable=False)
     faults = tuple(finding for fault in model.faults for finding in _of_fault(fault, rules))
-    if options.repairs:
-        ignored = suppressor.with_model(_ignores(model))
-        report = _repaired(
-            model, name, rules, settings, options=options, wanted=lambda f: ignored(f) is None
-        )
-    else:
-        report = _looked_at(model, name, rules, settings, options)
+    try:
+        if options.repairs:
+            ignored = suppressor.with_model(_ignores(model))
+            report = _repaired(
+                model, name, rules, settings, options=options, wanted=lambda f: ignored(f) is None
+            )
+        else:
+            report = _looked_at(model, name, rules, settings, options)
+    except Exception:
+        refused = _contradiction(model)
+        if refused is None:
+            raise
+        return ModelReport(name, findings=(*faults, *_of_fault(refused, rules)), readable=False)
     return replace(report, findings=(*faults, *report.findings))
 
 
-def _source(path: Path | None, data: bytes | None) -> Path | bytes:
+def _contradiction(model: ModelFile) -> FileFault | None:
+    """Give the fault of a model that stopped the analysis because it contradicts itself."""
+    from normlint.contradiction import contradiction
+
+    said = contradiction(model.proto)
+    return None if said is None else FileFault("NL905", f"the model contradicts itself: {said}")
+
+
+def _source(path: Path | None, data: bytes | Source | None) -> Path | bytes | Source:
     if path is not None:
         return path
     if data is None:
-        raise ValueError("a model is a file or bytes")
+        raise ValueError("a model is a file, bytes or a source of them")
     return data
 
 
@@ -189,7 +203,7 @@ def _write(model: ModelFile, name: str, result: Repaired, options: Options) -> W
 
     target = options.output or model.path
     if target is None:
-        raise SaveError("a model from standard input needs --output")
+        raise SaveError("a model that is no local file needs --output")
     if not result.fixed:
         if options.output is not None and target != model.path:
             copy_model(model, target)
@@ -256,7 +270,7 @@ def _ignores(model: ModelFile) -> str:
 
 
 def streams_of(
-    path: Path | None, *, data: bytes | None = None, name: str, settings: Settings
+    path: Path | None, *, data: bytes | Source | None = None, name: str, settings: Settings
 ) -> tuple[StreamPicture, ...]:
     """Give the residual streams of one model, for pictures of them. Raises FileFault."""
     from normlint.context import Context
@@ -268,7 +282,7 @@ def streams_of(
 
 
 def norms_of(
-    path: Path | None, *, data: bytes | None = None, name: str, settings: Settings
+    path: Path | None, *, data: bytes | Source | None = None, name: str, settings: Settings
 ) -> dict[str, Any]:
     """Give the entry of one model in the document of `normlint norms`. Raises FileFault."""
     from normlint.context import Context

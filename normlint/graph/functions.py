@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from onnx import FunctionProto, GraphProto, ModelProto
 
-MOST_NODES = 200_000
+MOST_NODES = 30_000
 """Nodes that calls are expanded to, in one graph; what is called beyond stays a call."""
 DEEPEST_CALL = 32
 

@@ -281,7 +281,10 @@ def _type(value: ValueInfoProto) -> tuple[int, Shape | None]:
     if not tensor.HasField("shape"):
         return tensor.elem_type, None
     return tensor.elem_type, tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+        # A negative extent is what some exporters write for an open one.
+        (dim.dim_value if dim.dim_value >= 0 else None)
+        if dim.HasField("dim_value")
+        else dim.dim_param or None
         for dim in tensor.shape.dim
     )
 
