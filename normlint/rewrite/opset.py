@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from normlint.rewrite.opset_kernels import Kernels
 from normlint.rewrite.opset_steps import CONVERTERS, Draft, Unfaithful
 from normlint.rule import Applicability, NotFixed, Reason, Replace, Rewrite
 
@@ -31,13 +32,14 @@ def raise_opset(context: Context, to: int) -> list[Rewrite] | NotFixed:
     """
     if to > onnx.defs.onnx_opset_version():
         return NotFixed(Reason.OPSET, None, f"opset {to} is newer than the installed onnx")
+    kernels = Kernels(context.opset, to)
     rewrites = []
     for scope in context.graph.scopes():
         for node in scope.nodes:
             if not node.is_standard:
                 continue
             try:
-                rewrite = _raised(node, context.graph, to)
+                rewrite = _raised(node, context.graph, to, kernels)
             except Unfaithful as problem:
                 detail = f"{node.op} cannot be raised to opset {to}: {problem}"
                 return NotFixed(Reason.OPSET, node, detail)
@@ -46,7 +48,7 @@ def raise_opset(context: Context, to: int) -> list[Rewrite] | NotFixed:
     return rewrites
 
 
-def _raised(node: Node, graph: Graph, to: int) -> Rewrite | None:
+def _raised(node: Node, graph: Graph, to: int, kernels: Kernels) -> Rewrite | None:
     """Give the rewrite of a node, None where it may stay. Raises Unfaithful."""
     steps = _steps(node.op, graph.opset, to)
     if not steps:
@@ -59,6 +61,8 @@ def _raised(node: Node, graph: Graph, to: int) -> Rewrite | None:
         else:
             _demand_addition(draft, older, newer)
     if not draft.changed:
+        if kernels.loses(node):
+            raise Unfaithful("onnxruntime has no kernel for its definition there")
         return None
     outputs = node.outputs if draft.keeps_outputs else node.outputs[:1]
     tensors = tuple(tensor if tensor.name else None for tensor in outputs)

@@ -163,6 +163,11 @@ IMPOSSIBLE = {
         18,
         21,
     ),
+    "no kernel above": (
+        "g (float[2,3] x) => (float[2,3] y) { y = RandomUniformLike(x) }",
+        17,
+        22,
+    ),
     "broadcast by an attribute": (
         "g (float[2,3] x, float[3] b) => (float[2,3] y) { y = Add<broadcast = 1>(x, b) }",
         6,
