@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from normlint.graph import Addresses, Graph, Node, graph_path, module, source
+from normlint.model import ValuesUnavailable
 from normlint.results import Finding, FixReport, NotFixedReport, Step
 from normlint.rule import Computed, NewNode, Replace
 
@@ -21,10 +23,15 @@ _LARGEST_PICTURE = 40
 
 
 def speak(rules: Sequence[Rule], context: Context) -> Iterator[tuple[Rule, Diagnostic]]:
-    """Let every rule say what it has to say of a model."""
+    """Let every rule say what it has to say of a model.
+
+    One that needs values which cannot be read (the side file is missing, which is a finding of its
+    own) says no more.
+    """
     for rule in rules:
-        for diagnostic in rule.check(context):
-            yield rule, diagnostic
+        with suppress(ValuesUnavailable):
+            for diagnostic in rule.check(context):
+                yield rule, diagnostic
 
 
 class Reporter:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from normlint.diagnosing import diagnose, over
+from normlint.model import ValuesUnavailable
 from normlint.normalization import Kind, Parameter
 from normlint.rewrite.norm_ops import layer_norm, rms_norm
 from normlint.rule import Applicability, NotFixed, Reason, Rewrite, Rule, Severity
@@ -138,7 +139,10 @@ def _uniform(first: Normalization) -> float | None:
         return 1.0
     if not first.scale.is_constant or first.scale.compute is None:
         return None
-    values = first.scale.compute().reshape(-1)
+    try:
+        values = first.scale.compute().reshape(-1)
+    except ValuesUnavailable:
+        return None
     factor = float(values[0]) if values.size else 0.0
     return factor if factor != 0.0 and first.scale.is_always(factor) else None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from normlint.algebra import ONE, Count, Leaf
+from normlint.model import ValuesUnavailable
 from normlint.normalization import Parameter
 from normlint.recognise.reading import is_overridable
 
@@ -65,7 +66,10 @@ def are_equal(reading: Reading, left: Polynomial, right: Polynomial) -> bool:
         side is None or side.compute is None or prod(side.shape or ()) > _LARGEST for side in sides
     ):
         return False
-    one, other = (side.compute() for side in sides if side is not None and side.compute)
+    try:
+        one, other = (side.compute() for side in sides if side is not None and side.compute)
+    except ValuesUnavailable:
+        return False
     if one.shape != other.shape:
         return False
     return bool(np.abs(one - other).max() <= _CLOSE * np.abs(one).max())

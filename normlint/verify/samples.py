@@ -22,6 +22,8 @@ _RANKS = (3, 2, 4, 1, 5)
 """Ranks to try for a tensor of unknown rank."""
 _EXTENTS = (3, 1, 4, 8, 2, 16)
 """Extents to try for all symbolic axes but the first."""
+_FIRST_EXTENTS = (4, 8, 3, 5, 6, 7, 16, 32)
+"""Extents to try where the first symbol is no batch."""
 LARGE_MEAN = "large mean"
 KINDS: tuple[tuple[str, float, float], ...] = (
     ("ordinary", 1.0, 0.0),
@@ -44,6 +46,8 @@ class Sizes:
     axis: int | None = None
     """An axis that has another extent."""
     fixed: int = 0
+    first: int = 2
+    """Extent of the first symbol, which is the batch in most models."""
     declared: bool = True
     """Whether extents that the file declares are believed: exporters do get them wrong."""
 
@@ -69,7 +73,7 @@ class Sizes:
             return self.fixed
         if not isinstance(size, str):
             return self.extent
-        return named.setdefault(size, self.extent + len(named) % 2 if named else 2)
+        return named.setdefault(size, self.extent + len(named) % 2 if named else self.first)
 
 
 def feeds(tensors: Sequence[Tensor], sizes: Sizes) -> Iterator[tuple[str, Feed]]:
@@ -123,6 +127,8 @@ def assignments(tensors: Sequence[Tensor], hints: Sequence[int] = ()) -> Iterato
             yield Sizes(_EXTENTS[0], rank, 1, hint)
         for extent in _EXTENTS:
             yield Sizes(extent, rank)
+        for extent in _FIRST_EXTENTS:
+            yield Sizes(extent, rank, first=extent)
 
 
 def _draw(
