@@ -325,6 +325,8 @@ def lying_types(random: Random, model: onnx.ModelProto) -> None:
 
 def cycle(random: Random, model: onnx.ModelProto) -> None:
     graph = _graph(random, model)
+    if not graph.node:
+        return
     first, last = random.choice(graph.node), random.choice(graph.node)
     if first.input and last.output:
         first.input[random.randrange(len(first.input))] = last.output[0]
