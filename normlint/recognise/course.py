@@ -10,17 +10,22 @@ from normlint.recognise.fused import quantized
 from normlint.recognise.steps import REDUCTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from normlint.graph import Graph, Node, Tensor
+    from normlint.normalization import Kind
+    from normlint.recognise.likeness import Like
     from normlint.recognise.reading import Reading
 
 _WIDTH = {16: 7, 10: 10, 1: 23, 11: 52}
 """Bits of the fraction, by element type: bfloat16, float16, float, double."""
 
 
-def ends(reading: Reading, likes: Collection[Tensor]) -> Iterator[Tensor]:
-    """Give the last value of each normalisation; a value after one that ended is none itself."""
+def ends(reading: Reading, likes: Mapping[Tensor, tuple[Like, Kind]]) -> Iterator[Tensor]:
+    """Give the last value of each normalisation; a value after one that ended is none itself.
+
+    Layers may share their statistics, but what has a scale or a bias already is one layer.
+    """
     after: set[Tensor] = set()
     pending = []
     for tensor in reading.values:
@@ -36,7 +41,7 @@ def ends(reading: Reading, likes: Collection[Tensor]) -> Iterator[Tensor]:
             continue
         seen.add(tensor)
         following = _following(tensor, likes, reading.scope.graph)
-        if following:
+        if len(following) == 1 or (following and not likes[tensor][0].is_affine):
             pending.extend(following)
         else:
             yield tensor
@@ -59,7 +64,7 @@ def _following(tensor: Tensor, likes: Collection[Tensor], graph: Graph) -> list[
             if node.graph is not graph or after is None or after not in likes:
                 return []
             (passed if node.op in TRANSPARENT or node.op in LAYOUTS else result).append(after)
-    return result
+    return list(dict.fromkeys(result))
 
 
 def between(reading: Reading, y: Tensor) -> list[Node]:

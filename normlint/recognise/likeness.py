@@ -32,6 +32,11 @@ class Like:
     varying: Axes
     """The axes of x along which scale and bias vary."""
 
+    @property
+    def is_affine(self) -> bool:
+        """Whether there is a scale or a bias of its own, not only a number."""
+        return bool(self.bias) or list(self.scale) != [ONE]
+
 
 class Radicand(NamedTuple):
     """What stands under the root, in normal form: a variance or a mean square, plus epsilon."""

@@ -85,6 +85,11 @@ def test_two_layers_that_share_their_statistics_are_two() -> None:
     assert sorted(norm.y.name for norm in found.norms) == ["p", "q"]
 
 
+def test_a_layer_that_is_smoothed_for_each_reader_is_one() -> None:
+    tail = "h = Mul (n, g)\n p = Mul (h, b)\n q = Mul (h, two)\n s2 = Sin (q)\n y = Add (p, s2)"
+    assert names(one(LAYER_NORM + tail)) == ("x", "h")
+
+
 def test_two_layers_that_read_the_same_tensor_are_two() -> None:
     again = LAYER_NORM
     for name in ("m", "d", "s", "v", "ve", "r", "n"):
