@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _LAYOUT = frozenset(
-    ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Gather", "Split")
+    (
+        *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Gather", "Split", "Slice"),
+        *("Identity", "Dropout", "Cast", "Concat", "ReduceMean", "GlobalAveragePool"),
+    )
 )
+"""Operators behind which what was added to every token stands as it was."""
 _SHAPE_ONLY = frozenset(("Shape", "Size"))
 _OPTIONAL_C = 11
 """The opset from which on the third operand of Gemm may be omitted."""
@@ -81,6 +85,11 @@ def _vector(bias: Parameter, at: Site) -> Callable[[], Array]:
     return values
 
 
+def _ints(node: Node, name: str) -> list[int] | None:
+    values = node.attrs.get(name)
+    return values if isinstance(values, list) else None
+
+
 def _runs_along(bias: Parameter, at: Site) -> bool:
     if bias.shape is None or len(bias.shape) != len(at.shape):
         return False
@@ -120,6 +129,8 @@ class _Folding:
                 fresh = [other for other in passed or () if other not in seen]
                 seen.update(fresh)
                 pending.extend(fresh)
+        if any(not self.is_joined(node, seen) for node in self.passed):
+            return NotFixed(Reason.NO_LINEAR_NEIGHBOUR, self.start.tensor, "a Concat reads it")
         if not self.found:
             detail = "nobody reads the result"
             return NotFixed(Reason.NO_LINEAR_NEIGHBOUR, self.start.tensor, detail)
@@ -129,8 +140,12 @@ class _Folding:
         """Give the outputs of an operator that only moves the channels, all of them in order."""
         if node.op not in _LAYOUT or not node.is_standard or node.graph is not at.tensor.graph:
             return None
+        if not self.keeps_order(node, at):
+            return None
         found: list[Site] = []
         for tensor in node.outputs:
+            if not (tensor.consumers or tensor.is_output):
+                continue
             reached = [
                 out
                 for out in sites_of_width(tensor, at.width)
@@ -141,6 +156,21 @@ class _Folding:
             found.extend(reached)
         self.passed.append(node)
         return found
+
+    @staticmethod
+    def is_joined(node: Node, seen: set[Site]) -> bool:
+        """Whether everything that a Concat joins has the bias."""
+        tensors = {at.tensor for at in seen}
+        return node.op != "Concat" or all(tensor in tensors for tensor in node.inputs)
+
+    def keeps_order(self, node: Node, at: Site) -> bool:
+        """Whether a Slice leaves the channels alone; one may reverse them."""
+        if node.op != "Slice":
+            return True
+        axes = (
+            _ints(node, "axes") if len(node.inputs) < 4 else self.constants.integers(node.input(3))
+        )
+        return axes is not None and all(axis % len(at.shape) not in at.axes for axis in axes)
 
     def follows(self, node: Node, at: Site, out: Site) -> bool:
         how = step(node, out, self.constants)

@@ -506,9 +506,31 @@ class Streams:
         ]
         return str(b.op("If", condition, then_branch=bodies[0], else_branch=bodies[1]))
 
+    def moved(self, t: str) -> str:
+        """Move the result of a norm about, so that its bias stays what it is, or does not."""
+        b = self.b
+        moves = {
+            "rolled": lambda: b.op(
+                "Concat",
+                self.slice(t, [1], [TOKENS], [1], [1]),
+                self.slice(t, [0], [1], [1], [1]),
+                axis=1,
+            ),
+            "beside": lambda: b.op("Concat", t, b.op("Neg", t), axis=1),
+            "reversed": lambda: self.slice(t, [WIDTH - 1], [-(10**4)], [2], [-1]),
+            "turned": lambda: self.slice(t, [TOKENS - 1], [-(10**4)], [1], [-1]),
+            "pooled": lambda: b.axes("ReduceMean", t, [1]),
+            "summed": lambda: b.axes("ReduceSum", t, [1]),
+            "first": lambda: b.op("Gather", t, b.constant([0], np.int64), axis=1),
+            "padded": lambda: self.padded(t),
+        }
+        return str(moves[b.pick(*moves)]())
+
     def finish(self, stream: str) -> None:
         b = self.b
         last = self.norm(stream)
+        if b.chance(0.4):
+            last = self.moved(last)
         head = b.pick("head", "tied", "none", "bias")
         if head == "head":
             last = b.op("MatMul", last, b.weight(WIDTH, 3))

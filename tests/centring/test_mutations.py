@@ -317,6 +317,16 @@ def biases_do_not_arrive(patch: Patch) -> None:
 
 
 @mutation
+def reversed_channels_keep_their_bias(patch: Patch) -> None:
+    patch.setattr(centre_affine._Folding, "keeps_order", lambda *_: True)
+
+
+@mutation
+def what_is_joined_has_the_bias(patch: Patch) -> None:
+    patch.setattr(centre_affine._Folding, "is_joined", staticmethod(lambda *_: True))
+
+
+@mutation
 def readers_do_not_make_up_for_a_mean(patch: Patch) -> None:
     patch.setattr(centre_plan, "mean_folds", lambda *_: [])
 
