@@ -62,11 +62,11 @@ class Samples:
 def read_samples(path: Path) -> Samples:
     """Read an npz file. Raises UsageError where there is none, or none that can be read safely."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return Samples({name: archive[name] for name in archive.files}, str(path))
     except OSError as fault:
         raise UsageError(f"{path} cannot be read: {fault.strerror or fault}") from fault
-    except (ValueError, AttributeError, zipfile.BadZipFile) as fault:
+    except (ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile) as fault:
         raise UsageError(f"{path} is no npz file of plain arrays") from fault
 
 

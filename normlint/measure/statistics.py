@@ -47,7 +47,9 @@ class Histogram:
         if not total:
             return 0.0
         reached = int(np.searchsorted(np.cumsum(self.counts), part * total))
-        upper = float(2.0 ** (LOWEST + (min(reached, _BINS - 1) + 1) / BINS_PER_OCTAVE))
+        if reached >= _BINS - 1:
+            return self.most
+        upper = float(2.0 ** (LOWEST + (reached + 1) / BINS_PER_OCTAVE))
         return min(max(upper, self.least), self.most)
 
 
