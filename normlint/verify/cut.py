@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from normlint.rule import Edit, Operand, Rewrite
 
 
+_INTEGERS = frozenset((TensorProto.INT64, TensorProto.INT32))
+_MOST_OF_EXTENTS = 64
+
+
 @dataclass(frozen=True, eq=False)
 class Region:
     """Nodes with their border."""
@@ -66,6 +70,9 @@ def find_region(rewrite: Rewrite, constants: Constants) -> Region:
     for tensor in replaced_tensors(rewrite.edits):
         if tensor.producer is not None:
             nodes.setdefault(tensor.producer)
+    for node in list(nodes):
+        for tensor in node.inputs:
+            nodes.update(dict.fromkeys(_of_extents(tensor, constants)))
     made = {tensor for node in nodes for tensor in node.outputs}
     read: dict[Tensor, None] = {}
     for node in nodes:
@@ -86,6 +93,26 @@ def find_region(rewrite: Rewrite, constants: Constants) -> Region:
         tuple(tensor for tensor in outside if constants.is_constant(tensor)),
         outputs,
     )
+
+
+def _of_extents(tensor: Tensor, constants: Constants) -> list[Node]:
+    """Give the nodes that compute a target of Reshape or Expand from extents alone.
+
+    Numbers made up for it would not fit the extents of the inputs.
+    """
+    found: dict[Node, None] = {}
+    pending = [tensor] if tensor.dtype in _INTEGERS else []
+    while pending:
+        current = pending.pop()
+        node = current.producer
+        if not current.name or constants.is_constant(current) or node in found:
+            continue
+        if node is None or node.graph is not tensor.graph or len(found) > _MOST_OF_EXTENTS:
+            return []
+        found[node] = None
+        if node.op not in {"Shape", "Size"}:
+            pending.extend(node.inputs)
+    return list(found)
 
 
 def _outside(reader: Node, nodes: dict[Node, None], scope: Graph) -> bool:
