@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from normlint.context.quantized_risk import (
     HARMLESS,
     SERIOUS,
-    error_by_width,
+    error_by_peak,
     expected_error,
     grid_facts,
     steps_at_risk,
@@ -40,9 +40,9 @@ class QuantizedNormalization(Rule):
     ## Why is this bad?
 
     A norm divides by the deviation of each token, so a rounding of step Δ leaves a relative error
-    of Δ/(√12·σ). One range serves all tokens and channels: where a few channels are 52 deviations
-    of an ordinary token wide, it is 11 %, at 91 it is 20 %. ONNX Runtime's `quantize_static`
-    quantises LayerNormalization and InstanceNormalization by default.
+    of Δ/(√12·σ). One range serves all tokens and channels: where a few channels reach 52 deviations
+    of an ordinary token, it is 11 %, at 91 it is 20 %. ONNX Runtime's `quantize_static` quantises
+    LayerNormalization and InstanceNormalization by default.
 
     ## Example
 
@@ -169,7 +169,7 @@ def _diagnosis(found: QuantizedNorm, context: Context) -> Diagnostic:
         quantized="both" if found.after else "input",
         input=grid_facts(before),
         expected_relative_error=None if error is None else float(f"{error:.4g}"),
-        error_by_range_over_deviation=error_by_width(before),
+        error_by_peak_over_deviation=error_by_peak(before),
         steps_at_risk=steps_at_risk(found),
     )
 

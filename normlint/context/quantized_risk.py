@@ -15,8 +15,8 @@ SERIOUS = 0.10
 """Relative error of a normalised value from which on it is an error."""
 HARMLESS = 0.02
 """Relative error below which it is worth knowing only."""
-_WIDTHS = (12, 52, 91)
-"""Ranges over deviations for which the error is shown where the deviation is not known."""
+_PEAKS = (12, 52, 91)
+"""Peaks over deviations for which the error is shown where the deviation is not known."""
 _LARGEST_VECTOR = 1 << 16
 
 
@@ -74,12 +74,12 @@ def expected_error(found: QuantizedNorm, constants: Constants) -> float | None:
     return before.step.relative_error(deviation)
 
 
-def error_by_width(rounding: Rounding) -> dict[str, float]:
-    """Give the error for some widths of the range of all tokens, in deviations of one token."""
+def error_by_peak(rounding: Rounding) -> dict[str, float]:
+    """Give the error for some heights of half the range, in deviations of one token."""
     step = rounding.step
     if step is None:
         return {}
-    return {str(w): _short(step.relative_error(step.range / w)) for w in _WIDTHS}
+    return {str(w): _short(step.relative_error(step.range / 2 / w)) for w in _PEAKS}
 
 
 def steps_at_risk(found: QuantizedNorm) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def _lines(model: dict[str, Any], look: Look) -> Iterator[str]:
     if model["norms"]:
         yield (
             f"  pictures: rows by |mean|/σ, from 2^{_SHOWN[0]} on the left to 2^{_SHOWN[1]}; "
-            "one range for all rows costs range/σ/440 of each value in INT8"
+            "one range for all rows costs range/σ/883 of each value in INT8"
         )
 
 

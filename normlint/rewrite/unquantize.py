@@ -15,10 +15,19 @@ from onnx import TensorProto
 from normlint.graph import FLOATS
 from normlint.normalization import Kind
 from normlint.rewrite.norm_ops import group_norm, instance_norm, layer_norm, rms_norm
-from normlint.rule import Applicability, Computed, NewNode, NotFixed, Reason, Replace, Rewrite
+from normlint.rule import (
+    Applicability,
+    Computed,
+    NewNode,
+    NotFixed,
+    Reason,
+    Redirect,
+    Replace,
+    Rewrite,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from normlint.context import Context
     from normlint.context.quantized import (
@@ -30,7 +39,7 @@ if TYPE_CHECKING:
     )
     from normlint.graph import Node, Tensor
     from normlint.normalization import Normalization
-    from normlint.rule import Operand
+    from normlint.rule import Edit, Operand
 
     Array = np.ndarray[Any, Any]
 
@@ -100,11 +109,22 @@ def norm_on_floats(context: Context, found: QuantizedNorm) -> Rewrite | NotFixed
             passed.extend(between)
     if not inputs:
         return _integers(found)
+    merged = list(_merged(found.after))
     return _rewrite(
         "let the norm read the value before it is quantised",
-        [replaced(node, changed) for node, changed in inputs.items()],
-        (*inputs, *passed),
+        [*(replaced(node, changed) for node, changed in inputs.items()), *merged],
+        (*inputs, *passed, *(rounding.by for rounding in found.after if merged)),
     )
+
+
+def _merged(after: Sequence[Rounding]) -> Iterator[Redirect]:
+    """Let the readers of a norm's result share one QuantizeLinear where they have equal ones."""
+    kept: dict[tuple[Tensor, ...], Tensor] = {}
+    for rounding in after:
+        grid = tuple(rounding.by.inputs[1:])
+        first = kept.setdefault(grid, rounding.by.y)
+        if first is not rounding.by.y and not rounding.by.y.is_output:
+            yield Redirect(rounding.by.y, first)
 
 
 def whole_norm_on_floats(context: Context, found: QuantizedNorm) -> Rewrite | NotFixed:
@@ -258,7 +278,7 @@ def _integers(found: QuantizedNorm) -> NotFixed:
     )
 
 
-def _rewrite(title: str, edits: Iterable[Replace], region: Iterable[Node]) -> Rewrite:
+def _rewrite(title: str, edits: Iterable[Edit], region: Iterable[Node]) -> Rewrite:
     return Rewrite(
         title,
         Applicability.UNSAFE,

@@ -23,6 +23,7 @@ QDQ = {"quant_format": QuantFormat.QDQ}
 STATIC = {
     "int8": QDQ | {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8},
     "uint8": QDQ | {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8},
+    "a pair for each reader": QDQ | {"extra_options": {"DedicatedQDQPair": True}},
     "per channel": QDQ | {"activation_type": QuantType.QInt8, "per_channel": True},
     "integer operators": {"quant_format": QuantFormat.QOperator},
     "integer operators per channel": {"quant_format": QuantFormat.QOperator, "per_channel": True},
