@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from normlint.context.shapes import complete_shapes
 from normlint.context.zero_mean_pins import Pin, Pins
 from normlint.context.zero_mean_readers import Readers, norm_site
 from normlint.context.zero_mean_sources import Sources
@@ -71,7 +70,6 @@ def streams(context: Context) -> list[Stream]:
     """Give every stream that a LayerNorm reads, in the order of their first LayerNorms."""
     if not any(norm.kind is Kind.LAYER for norm in context.norms):
         return []
-    complete_shapes(context.graph, context.constants)
     norms = {norm: at for norm in context.norms if (at := norm_site(norm)) is not None}
     if not norms:
         return []
@@ -82,6 +80,7 @@ class _Analysis:
     def __init__(self, context: Context, norms: dict[Normalization, Site]) -> None:
         constants = context.constants
         self.norms = norms
+        self.order = {norm: place for place, norm in enumerate(norms)}
         readers = Readers(context.norms, constants)
         self.sources = Sources(context.norms, readers, constants)
         self.pins = Pins(self.sources, readers, constants)
@@ -178,16 +177,18 @@ class _Analysis:
         for group in _groups(sites, joints):
             norms = [norm for at in group for norm in self.readers_of.get(at, ())]
             if norms:
-                found.append(self._stream(norms, component_of))
-        order = {norm: k for k, norm in enumerate(self.norms)}
-        return sorted(found, key=lambda stream: order[stream.norms[0]])
+                found.append(self._stream(group, norms, component_of))
+        return sorted(found, key=lambda stream: self.order[stream.norms[0]])
 
     def _stream(
-        self, norms: list[Normalization], component_of: dict[Normalization, Component]
+        self,
+        sites: list[Site],
+        norms: list[Normalization],
+        component_of: dict[Normalization, Component],
     ) -> Stream:
-        order = {norm: k for k, norm in enumerate(self.norms)}
-        ordered = tuple(sorted(norms, key=lambda norm: order[norm]))
-        found = Stream(ordered, sources=self.pins.source_of, compensated=self.compensated)
+        ordered = tuple(sorted(norms, key=lambda norm: self.order[norm]))
+        compensated = {at: self.compensated[at] for at in sites if at in self.compensated}
+        found = Stream(ordered, sources=self.pins.source_of, compensated=compensated)
         for norm in ordered:
             component = component_of.get(norm)
             if component is None:

@@ -84,7 +84,7 @@ def plan(stream: Stream, context: Context) -> Plan:
     _centre_biases(edits, made)
     _compensate(edits, made, stream)
     if made.swaps:
-        made.rewrite = _rewrite(made, edits, context)
+        made.rewrite = _rewrite(made, edits, stream)
     return made
 
 
@@ -204,13 +204,13 @@ def _compensate(edits: Edits, made: Plan, stream: Stream) -> None:
                 edits.touched.update(dict.fromkeys(fold.region))
 
 
-def _rewrite(made: Plan, edits: Edits, context: Context) -> Rewrite:
+def _rewrite(made: Plan, edits: Edits, stream: Stream) -> Rewrite:
     count = len(made.swaps)
     is_op = any(swap.made.is_op for swap in made.swaps)
     what = "RMSNormalization" if is_op else "RMSNorm"
     title = f"replace {count} LayerNorm{'s' * (count > 1)} by {what}"
     replacing = edits.edits()
-    nodes = with_readers(edits.touched, edits.changed, context.norms)
+    nodes = with_readers(edits.touched, edits.changed, stream.norms)
     return Rewrite(
         title,
         Applicability.SAFE,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from normlint.rule import Edit
 
 _SHAPE_ONLY = frozenset(("Shape", "Size"))
-_MOST_NODES = 20_000
+_MOST_NODES = 5_000
 _ROUNDING: dict[int, float] = {TensorProto.BFLOAT16: 5e-2, TensorProto.FLOAT16: 1e-2}
 """Relative error that weights of a type leave when they are rounded anew."""
 

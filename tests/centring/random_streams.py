@@ -516,7 +516,7 @@ class Streams:
                 self.slice(t, [0], [1], [1], [1]),
                 axis=1,
             ),
-            "beside": lambda: b.op("Concat", t, b.op("Neg", t), axis=1),
+            "beside": lambda: b.op("Concat", t, self.given(), axis=1),
             "reversed": lambda: self.slice(t, [WIDTH - 1], [-(10**4)], [2], [-1]),
             "turned": lambda: self.slice(t, [TOKENS - 1], [-(10**4)], [1], [-1]),
             "pooled": lambda: b.axes("ReduceMean", t, [1]),

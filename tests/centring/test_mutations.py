@@ -54,8 +54,10 @@ FOUND = {
     "padding_may_shift_channels": 90,
     "readers_do_not_make_up_for_a_mean": 12,
     "reshape_keeps_everything": 47,
+    "reversed_channels_keep_their_bias": 183,
     "shifts_stay": 6,
     "vectors_are_factors": 11,
+    "what_is_joined_has_the_bias": 98,
     "what_layer_scale_multiplies_has_other_readers": 6,
 }
 """Seeds that notice a mutation. Where one no longer does, another is searched for."""
