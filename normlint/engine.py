@@ -255,7 +255,16 @@ def _report(
         ignores=_ignores(model),
         inventory=tuple(inventory.get("norms", ())),
         near_norms=tuple(inventory.get("near_norms", ())),
+        measured=_measurements(name, context) if options.inventory else (),
     )
+
+
+def _measurements(name: str, context: Context) -> tuple[dict[str, Any], ...]:
+    if context.settings.data is None or context.measured is None:
+        return ()
+    from normlint.measure import document
+
+    return tuple(document(name, context, context.measured)["norms"])
 
 
 def _inventory(name: str, context: Context) -> dict[str, Any]:

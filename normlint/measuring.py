@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from normlint.report import stream
 from normlint.report.look import Look
@@ -13,11 +13,7 @@ from normlint.usage import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from normlint.context import Context, Settings
-    from normlint.measure import Measured, NormStatistics
-    from normlint.normalization import Normalization
-
-QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+    from normlint.context import Settings
 
 
 def measure(path: Path, data: Path, settings: Settings, *, as_json: bool, color: str) -> int:
@@ -25,7 +21,7 @@ def measure(path: Path, data: Path, settings: Settings, *, as_json: bool, color:
     from normlint.context import Context
     from normlint.discover import Target
     from normlint.graph import build_graph
-    from normlint.measure import measure_norms, read_samples
+    from normlint.measure import document, measure_norms, read_samples
     from normlint.model import FileFault, open_model
     from normlint.report.progress import Progress
 
@@ -49,42 +45,3 @@ def measure(path: Path, data: Path, settings: Settings, *, as_json: bool, color:
     else:
         stream.emit(measure_text(entry, Look(stream.colour_of_stdout(color))))
     return 0
-
-
-def document(name: str, context: Context, measured: Measured) -> dict[str, Any]:
-    """Give what was measured as plain values."""
-    rows = []
-    for norm in context.norms:
-        found = measured.of(norm)
-        if found is not None:
-            rows.append(_row(norm, found))
-    return {"path": name, "samples": measured.samples, "norms": rows}
-
-
-def _row(norm: Normalization, found: NormStatistics) -> dict[str, Any]:
-    deviation = found.deviation.quantile(0.5)
-    return {
-        "kind": norm.kind.value,
-        "node": norm.anchor.name,
-        "input": norm.x.name,
-        "output": norm.y.name,
-        "rows": found.rows,
-        "range": [_short(found.low), _short(found.high)],
-        "mean_over_deviation": {
-            **{name: _short(found.ratio.quantile(part)) for name, part in QUANTILES.items()},
-            "max": _short(found.ratio.most),
-        },
-        "deviation": {
-            "min": _short(found.deviation.least),
-            "p50": _short(deviation),
-            "max": _short(found.deviation.most),
-        },
-        "range_over_deviation": _short(found.range / deviation) if deviation else None,
-        "best_constant": _short(found.best_constant),
-        "outlier_channels": found.outliers,
-        "histogram": [int(count) for count in found.ratio.counts],
-    }
-
-
-def _short(number: float) -> float:
-    return float(f"{number:.6g}")

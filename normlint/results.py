@@ -123,6 +123,8 @@ class ModelReport:
     """Suppressions that the model carries: the text of its metadata entry `normlint.ignore`."""
     inventory: tuple[dict[str, Any], ...] = ()
     """Every normalisation, as `normlint norms` has it, where a format draws them."""
+    measured: tuple[dict[str, Any], ...] = ()
+    """What every norm saw on the user's data, as `normlint measure` has it, where it is drawn."""
     reference: dict[str, Any] | None = None
     """How far its outputs are from those of a float model, before and after its repairs."""
     near_norms: tuple[dict[str, Any], ...] = ()

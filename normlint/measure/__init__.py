@@ -2,6 +2,7 @@
 
 from normlint.measure.calibration import Samples, read_samples
 from normlint.measure.comparison import Comparison, Judge
+from normlint.measure.document import document
 from normlint.measure.running import Measured, MeasureOnce, measure_norms
 from normlint.measure.statistics import NormStatistics
 
@@ -12,6 +13,7 @@ __all__ = [
     "Measured",
     "NormStatistics",
     "Samples",
+    "document",
     "measure_norms",
     "read_samples",
 ]

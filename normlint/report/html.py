@@ -11,6 +11,7 @@ from normlint.report.full import place_text
 from normlint.report.groups import Group, grouped
 from normlint.report.layout import is_connected
 from normlint.report.look import visible
+from normlint.report.measure_picture import measured_table
 from normlint.report.summary import summary
 from normlint.report.svg import STYLE, svg
 
@@ -68,6 +69,8 @@ def _tools() -> str:
 def _model(model: ModelReport, budget: Iterator[int]) -> Iterator[str]:
     yield f"<section>\n<h2>{text(model.path)}</h2>\n"
     yield f'<p class="soft">{text(_facts(model))}</p>\n'
+    if model.measured:
+        yield measured_table(model.measured)
     if model.inventory:
         yield _map(model)
     shown = [finding for finding in model.findings if finding.suppressed is None]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "normlint/measure/1"
 _BARS = " ▁▂▃▄▅▆▇█"
-_PICTURE = 24
 _HEAD = (
     *("kind", "rows", "|mean|/σ p50", "p99.9", "σ p50", "range/σ", "outliers", "|mean|/σ"),
     "where",
@@ -71,12 +70,16 @@ def _row(norm: dict[str, Any]) -> tuple[str, ...]:
 
 def picture(counts: Sequence[int]) -> str:
     """Draw a histogram in one line."""
+    heights = bars(counts)
+    most = max(heights) or 1
+    return "".join(_BARS[-(-high * (len(_BARS) - 1) // most)] for high in heights)
+
+
+def bars(counts: Sequence[int]) -> list[int]:
+    """Give the heights of a histogram's bars, one for each octave of the picture."""
     first = (_SHOWN[0] - _LOWEST) * _PER_OCTAVE
     last = (_SHOWN[1] - _LOWEST) * _PER_OCTAVE
     inner = [*counts[first:last]]
     inner[0] += sum(counts[:first])
     inner[-1] += sum(counts[last:])
-    width = len(inner) // _PICTURE
-    bars = [sum(inner[at * width : (at + 1) * width]) for at in range(_PICTURE)]
-    most = max(bars) or 1
-    return "".join(_BARS[-(-bar * (len(_BARS) - 1) // most)] for bar in bars)
+    return [sum(inner[at : at + _PER_OCTAVE]) for at in range(0, len(inner), _PER_OCTAVE)]

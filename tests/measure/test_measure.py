@@ -154,3 +154,16 @@ def test_a_histogram_keeps_what_is_beyond_its_ends() -> None:
     assert histogram.quantile(0.5) < 1
     assert histogram.quantile(1.0) == 1e30
     assert Histogram().quantile(0.5) == 0.0
+
+
+def test_the_page_draws_what_the_norms_saw(tmp_path: Path) -> None:
+    path, data = tmp_path / "model.onnx", tmp_path / "data.npz"
+    onnx.save(parser.parse_model(OPERATOR), path)
+    np.savez(data, x=np.random.default_rng(0).standard_normal((3, 2, 4)).astype(np.float32))
+    given = ["--data", str(data), "--output-format", "html"]
+
+    page = normlint("check", str(path), *given).out
+
+    assert "What the norms saw on the data" in page
+    assert page.count('<svg role="img" aria-label="Rows by') == 1
+    assert "What the norms saw" not in normlint("check", str(path), *given[2:]).out

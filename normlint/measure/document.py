@@ -1,0 +1,52 @@
+"""What was measured, as plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from normlint.context import Context
+    from normlint.measure.running import Measured
+    from normlint.measure.statistics import NormStatistics
+    from normlint.normalization import Normalization
+
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+
+
+def document(name: str, context: Context, measured: Measured) -> dict[str, Any]:
+    """Give what was measured as plain values."""
+    rows = []
+    for norm in context.norms:
+        found = measured.of(norm)
+        if found is not None:
+            rows.append(_row(norm, found))
+    return {"path": name, "samples": measured.samples, "norms": rows}
+
+
+def _row(norm: Normalization, found: NormStatistics) -> dict[str, Any]:
+    deviation = found.deviation.quantile(0.5)
+    return {
+        "kind": norm.kind.value,
+        "node": norm.anchor.name,
+        "input": norm.x.name,
+        "output": norm.y.name,
+        "rows": found.rows,
+        "range": [_short(found.low), _short(found.high)],
+        "mean_over_deviation": {
+            **{name: _short(found.ratio.quantile(part)) for name, part in QUANTILES.items()},
+            "max": _short(found.ratio.most),
+        },
+        "deviation": {
+            "min": _short(found.deviation.least),
+            "p50": _short(deviation),
+            "max": _short(found.deviation.most),
+        },
+        "range_over_deviation": _short(found.range / deviation) if deviation else None,
+        "best_constant": _short(found.best_constant),
+        "outlier_channels": found.outliers,
+        "histogram": [int(count) for count in found.ratio.counts],
+    }
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.6g}")
