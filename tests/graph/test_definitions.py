@@ -1,4 +1,4 @@
-"""A node that breaks its operator's definition is of an unknown one, and keeps its name on paper."""
+"""A node that breaks its operator's definition is of an unknown one; the file keeps its name."""
 
 from __future__ import annotations
 
