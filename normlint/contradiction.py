@@ -28,7 +28,18 @@ def contradiction(model: ModelProto) -> str | None:
     except Exception as fault:  # noqa: BLE001 - it has several, and protobuf has its own
         lines = str(fault).strip().splitlines()
         return lines[0] if lines else type(fault).__name__
+    if any(isinstance(name, bytes) for graph in _graphs(bare) for name in _names(graph)):
+        return "a name in it is no UTF-8"
     return None
+
+
+def _names(graph: GraphProto) -> Iterator[object]:
+    """Give all names; those that are no UTF-8 protobuf gives as bytes."""
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        yield value.name
 
 
 def _without_values(graph: GraphProto) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from normlint.context.growth import require_bounded
 from normlint.graph import Constant, Node
 from normlint.model import ValuesUnavailable
 
@@ -30,6 +31,8 @@ _NUMBERS = "biufV"
 """Kinds of numpy types that hold numbers; V is what ml_dtypes calls its own."""
 _LARGEST_CACHED = 1 << 20
 _LARGEST_UNIFORM = 1 << 20
+_MOST_HELD = 1 << 29
+"""Bytes of intermediate results after which a constant is not computed any further."""
 
 
 class Constants:
@@ -95,10 +98,14 @@ class Constants:
         if tensor not in self._computed:
             raise ValuesUnavailable(f"{tensor.name} is no constant")
         local: dict[Tensor, Array] = {}
+        held = 0
         for node in self._needed(tensor):
+            if held > _MOST_HELD:
+                raise ValuesUnavailable(f"{tensor.name} takes too much memory to compute")
             made = self._made[node]
             for output, values in zip(made, self._evaluate(node, local), strict=False):
                 local[output] = values
+                held += values.nbytes
                 if values.nbytes <= _LARGEST_CACHED:
                     self._cache[output] = values
         return local[tensor]
@@ -216,6 +223,7 @@ def evaluate_node(node: Node, inputs: list[Array]) -> list[Array]:
         ],
     )
     feeds = dict(zip(names, inputs, strict=True))
+    require_bounded(model, feeds)
     try:
         return _by_reference(model, feeds)
     except Exception:  # noqa: BLE001 - it has gaps, and fails in many ways

@@ -79,7 +79,12 @@ def location(tensor: onnx.TensorProto) -> str | None:
 
 def reference(tensor: onnx.TensorProto) -> dict[str, str]:
     """Return the entries of `external_data`; of two with the same key the last counts."""
-    return {entry.key: entry.value for entry in tensor.external_data}
+    return {_text(entry.key): _text(entry.value) for entry in tensor.external_data}
+
+
+def _text(value: str | bytes) -> str:
+    """Give text of a message; what is no UTF-8, protobuf gives as bytes."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def held(tensor: onnx.TensorProto) -> Held:
