@@ -69,5 +69,5 @@ def repair(data: bytes) -> ModelReport:
         )
         assert {entry.name for entry in Path(folder).iterdir()} <= {path.name}
         if report.written is not None:
-            onnx.load(path)
+            onnx.load(path, load_external_data=False)
     return report
