@@ -33,13 +33,14 @@ def measure(commands: Sequence[Sequence[str]], runs: int = 5) -> list[Measured]:
     results: list[list[tuple[float, float, float, int]]] = [[] for _ in commands]
     for turn in range(runs + 1):
         for index, command in enumerate(commands):
-            once = _once(command)
+            result = once(command)
             if turn:
-                results[index].append(once)
+                results[index].append(result)
     return [_summary(result) for result in results]
 
 
-def _once(command: Sequence[str]) -> tuple[float, float, float, int]:
+def once(command: Sequence[str]) -> tuple[float, float, float, int]:
+    """Run a command; give wall and CPU time in seconds, peak memory in MiB, and its status."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
