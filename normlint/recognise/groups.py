@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_INNER = frozenset((None, "InstanceNormalization"))
+_INNER = frozenset((None, "InstanceNormalization", "LayerNormalization"))
 """Operators that may normalise the groups; None where they are spelled out."""
 _FAR = 64
 
@@ -40,18 +40,33 @@ def group_norms(
 
 
 def _grouped(norm: Normalization, constants: Constants) -> Normalization | None:
-    if not norm.centred or norm.clipped or norm.permutation is not None or norm.groups is not None:
-        return None
-    if norm.kind not in {Kind.INSTANCE, Kind.LAYER, Kind.OTHER} or norm.op_type not in _INNER:
-        return None
-    around = reshaped_around(norm)
+    around = reshaped_around(norm) if _may_be_of_groups(norm) else None
     if around is None:
         return None
-    split = _split(norm, around.before, constants)
-    if split is None or not brings_back(around.after, around.x, constants):
+    inner = _plain(norm)
+    split = None if inner is None else _split(inner, around.before, constants)
+    if inner is None or split is None or not brings_back(around.after, around.x, constants):
         return None
     along = Channels(constants, around.x.rank, split.channels, split.last)
-    return _fact(norm, around, split, along.affine_after(around.after.y), constants)
+    tail = along.affine_after(around.after.y)
+    if split.of_rows and not any(step and step.size > 1 for step in (tail.scale, tail.bias)):
+        return None
+    return _fact(inner, around, split, tail, constants)
+
+
+def _may_be_of_groups(norm: Normalization) -> bool:
+    if not norm.centred or norm.clipped or norm.permutation is not None or norm.groups is not None:
+        return False
+    return norm.kind in {Kind.INSTANCE, Kind.LAYER, Kind.OTHER} and norm.op_type in _INNER
+
+
+def _plain(norm: Normalization) -> Normalization | None:
+    """Give a LayerNormalization that has no affine as if it were spelled out; None with one."""
+    if norm.op_type != "LayerNormalization":
+        return norm
+    if norm.has_scale or norm.has_bias:
+        return None
+    return replace(norm, form=Form.DECOMPOSED, op_type=None, scale=None, bias=None)
 
 
 def _with_affine(norm: Normalization, constants: Constants) -> Normalization | None:
@@ -82,15 +97,19 @@ class _Split:
     groups: int
     channels: int | None
     last: bool = False
+    of_rows: bool = False
+    """Whether batch and groups are one axis: without an affine it may be a LayerNorm."""
 
 
 def _split(norm: Normalization, before: Node, constants: Constants) -> _Split | None:
     """Find how a Reshape splits the channels of its input into groups that are normalised."""
     made = reshaped(before, constants)
     given = extents_of(before.inputs[0], constants)
-    if made is None or len(made) < 3 or (given is not None and len(given) < 2):
+    if made is None or len(made) < 2 or (given is not None and len(given) < 2):
         return None
     rank = len(made)
+    if not norm.is_op and norm.axes == tuple(range(1 - rank, 0)):
+        return _of_rows(norm, made, given)
     axes = tuple(range(2 - rank, 0)) if norm.is_op else norm.axes
     first = given[0] if given is not None else (source_of(before.inputs[0]), 0)
     if made[0] is None or made[0] != first:
@@ -116,11 +135,24 @@ def _leading(
     return _Split(groups, channels)
 
 
+def _of_rows(
+    norm: Normalization, made: Sequence[Extent], given: Sequence[Extent] | None
+) -> _Split | None:
+    """Read [N, C, ...] made to [N * G, ...], where N is known, and normalised over all but rows."""
+    if given is None or len(given) < 3 or norm.scale is not None or norm.bias is not None:
+        return None
+    split = _rows_to_groups(given[0], given[1], made[0])
+    return None if split is None else replace(split, of_rows=True)
+
+
 def _of_one_row(made: Sequence[Extent], given: Sequence[Extent] | None) -> _Split | None:
     """Read [N, C, ...] made to [1, N * G, ...], where N is known."""
     if given is None or made[0] != 1:
         return None
-    batch, channels, rows = given[0], given[1], made[1]
+    return _rows_to_groups(given[0], given[1], made[1])
+
+
+def _rows_to_groups(batch: Extent, channels: Extent, rows: Extent) -> _Split | None:
     if not isinstance(batch, int) or not isinstance(channels, int) or not isinstance(rows, int):
         return None
     if batch < 1 or rows < batch or rows % batch or channels % (rows // batch):

@@ -71,6 +71,22 @@ SPELLINGS = {
         """,
         "int64[5] split = {2,2,2,3,5}, int64[4] back = {2,4,3,5}",
     ),
+    "rows of batch and groups": image(
+        f"""
+        r = Reshape(x, split) m = ReduceMean<axes = [1]>(r) d = Sub(r, m) q = Mul(d, d)
+        v = ReduceMean<axes = [1]>(q) e = Add(v, eps) o = Sqrt(e) n = Div(d, o)
+        j = Reshape(n, back) {TAIL}
+        """,
+        "int64[2] split = {4,-1}, int64[4] back = {2,4,3,5}",
+    ),
+    "a fused LayerNorm": image(
+        f"""
+        r = Reshape(x, split) n = LayerNormalization<epsilon = 0.001>(r, o30)
+        j = Reshape(n, back) {TAIL}
+        """,
+        f"int64[3] split = {{2,2,-1}}, int64[4] back = {{2,4,3,5}},"
+        f" float[30] o30 = {{{','.join(['1'] * 30)}}}",
+    ),
     "batch as channels": image(
         f"r = Reshape(x, split) n = InstanceNormalization<epsilon = 0.001>(r, o4, z4)"
         f" j = Reshape(n, back) {TAIL}",
@@ -204,6 +220,21 @@ def test_heads_of_an_attention_are_no_groups() -> None:
             m = ReduceMean<axes = [-1]>(r) d = Sub(r, m) q = Mul(d, d)
             v = ReduceMean<axes = [-1]>(q) e = Add(v, eps) o = Sqrt(e) n = Div(d, o)
             y = Reshape(n, back)
+        }
+    """
+
+    assert norm_of(text).kind is Kind.LAYER
+
+
+def test_rows_of_a_sequence_are_no_groups() -> None:
+    text = """
+        g (float[2,6,8] x) => (float[2,6,8] y)
+        <int64[2] split = {12,8}, int64[3] back = {2,6,8}, float eps = {0.001},
+         float[8] s = {1,2,3,4,5,6,7,8}> {
+            r = Reshape(x, split)
+            m = ReduceMean<axes = [-1]>(r) d = Sub(r, m) q = Mul(d, d)
+            v = ReduceMean<axes = [-1]>(q) e = Add(v, eps) o = Sqrt(e) n = Div(d, o)
+            j = Reshape(n, back) y = Mul(j, s)
         }
     """
 
