@@ -163,6 +163,7 @@ def _proto(node: Node) -> NodeProto:
         proto.CopyFrom(node.origin.proto)
     else:
         proto.CopyFrom(helper.make_node(node.op, [], [], domain=node.domain or "", **node.attrs))
+    proto.name = ""  # a file may use one twice, and the runtime refuses that
     proto.input[:] = [tensor.name for tensor in node.inputs]
     proto.output[:] = [tensor.name for tensor in node.outputs]
     return proto
