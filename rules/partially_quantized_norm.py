@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint.context.quantized_integer import integer_norms
 from normlint.context.quantized_risk import grid_facts, steps_at_risk
+from normlint.context.quantized_steps import step_of
 from normlint.diagnosing import diagnose, named, over
-from normlint.rewrite.unquantize import whole_norm_on_floats
-from normlint.rule import Applicability, Rule, Severity
+from normlint.rewrite.unquantize import integer_norm_in_float, whole_norm_on_floats
+from normlint.rule import Applicability, Diagnostic, NotFixed, Rule, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.context import Context
     from normlint.context.quantized import QuantizedNorm
-    from normlint.rule import Diagnostic
+    from normlint.context.quantized_integer import IntegerNorm
 
 _EIGHT_BITS = 8
 
@@ -117,6 +119,23 @@ class PartiallyQuantizedNorm(Rule):
         for found in context.quantized.norms:
             if found.inside:
                 yield _diagnosis(found, context)
+        for of_integers in integer_norms(context.graph, context.constants):
+            yield _of_integers(of_integers, context)
+
+
+def _of_integers(found: IntegerNorm, context: Context) -> Diagnostic:
+    outcome = integer_norm_in_float(context, found)
+    step = step_of(found.dequantize, context.constants)
+    size = 0.0 if step is None else step.size
+    return Diagnostic(
+        f"a norm that is spelled out adds its epsilon in {found.epsilon.op}, in front of the root: "
+        f"a variance below {size / 2:.3g} becomes 0, and epsilon with it",
+        found.epsilon,
+        found.nodes,
+        {"steps_at_risk": [{"step": node.op} for node in found.nodes]},
+        rewrite=None if isinstance(outcome, NotFixed) else outcome,
+        not_fixed=outcome if isinstance(outcome, NotFixed) else None,
+    )
 
 
 def _diagnosis(found: QuantizedNorm, context: Context) -> Diagnostic:

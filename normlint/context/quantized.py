@@ -206,7 +206,7 @@ class Quantized:
 
     def _sums(self, streams: Sequence[Stream]) -> Iterator[QuantizedSum]:
         for stream in streams:
-            if not any(has_statistics(norm) for norm in stream.norms):
+            if not any(has_statistics(norm) for norm in stream.norms) and not _is_hidden(stream):
                 continue
             sums = {add.step.node for add in stream.adds}
             for residual in stream.adds:
@@ -259,6 +259,12 @@ def has_statistics(norm: Normalization) -> bool:
     A BatchNorm on running statistics is a scale and shift, and takes none.
     """
     return not (norm.kind is Kind.BATCH and not norm.training)
+
+
+def _is_hidden(stream: Stream) -> bool:
+    """Whether the norms of a transformer are spelled out in integer operators: none is seen."""
+    integer = any(add.step.node.op in INTEGER_SUMS for add in stream.adds)
+    return integer and stream.has_attention and not stream.norms
 
 
 def _behind_layout(tensor: Tensor) -> Node | None:

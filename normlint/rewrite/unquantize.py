@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto
 
+from normlint.context.quantized_integer import known_operand
 from normlint.graph import FLOATS
 from normlint.normalization import Kind
 from normlint.rewrite.norm_ops import group_norm, instance_norm, layer_norm, rms_norm
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         QuantizedSum,
         Rounding,
     )
+    from normlint.context.quantized_integer import IntegerNorm
     from normlint.graph import Node, Tensor
     from normlint.normalization import Normalization
     from normlint.rule import Edit, Operand
@@ -213,6 +215,33 @@ def _in_float(node: Node, at: int, quantized: Quantized) -> tuple[Operand, list[
     further = quantized.rounding(by.inputs[0])
     operand, passed = (None, []) if further is None else before_rounding(further, quantized)
     return (by.inputs[0] if operand is None else operand), [by, *passed]
+
+
+def integer_norm_in_float(context: Context, found: IntegerNorm) -> Rewrite | NotFixed:
+    """Compute in float what integer operators compute of a spelled-out norm; quantise its end."""
+    steps: tuple[Node, ...] = (found.epsilon, *found.affine)
+    region: list[Node] = [*steps, found.dequantize]
+    edits: list[Edit] = []
+    value: Operand = None
+    for node in steps:
+        known = known_operand(node, context.constants)
+        terms: list[Operand] = []
+        for at in (0, 3):
+            term: Operand = value
+            if at == known or value is None:
+                term, passed = _in_float(node, at, context.quantized)
+                region += passed
+            terms.append(term)
+        made = NewNode(node.op.removeprefix("QLinear"), tuple(terms), like=node)
+        if node is found.epsilon:
+            edits.append(Replace((found.dequantize.y,), made))
+        else:
+            value = made
+    if found.affine:
+        last = found.affine[-1]
+        again = NewNode("QuantizeLinear", (value, last.inputs[6], last.input(7)), like=last)
+        edits.append(Replace((last.y,), again))
+    return _rewrite("compute its steps in float, and quantise the result", edits, region)
 
 
 def parameters_in_float(

@@ -66,6 +66,18 @@ def test_norms_that_are_spelled_out_are_quantised_inside(tmp_path: Path) -> None
     assert "NL401" not in found
 
 
+def test_norms_that_are_spelled_out_in_integer_operators_are_found(tmp_path: Path) -> None:
+    reference = float_model(fused=False)
+    path = quantised(tmp_path, reference, **STATIC["integer operators"])
+    repaired = tmp_path / "repaired.onnx"
+
+    apply(path, repaired, select=["NL4"], settings=UNSAFE)
+
+    assert open_findings(path)["NL402"] == NORMS
+    assert "NL402" not in open_findings(repaired)
+    assert error(repaired, reference) < 0.9 * error(path, reference)
+
+
 @pytest.mark.parametrize("fused", [True, False], ids=["operators", "spelled out"])
 @pytest.mark.parametrize("options", STATIC.values(), ids=STATIC.keys())
 def test_the_repair_moves_the_numbers_towards_the_float_model(
