@@ -28,6 +28,10 @@ _INTEGERS = frozenset((TensorProto.INT64, TensorProto.INT32))
 _MOST_OF_EXTENTS = 64
 
 
+_LONGEST_WAY = 4
+"""Nodes, such as an Identity, between what the old nodes read and what the new ones read."""
+
+
 @dataclass(frozen=True, eq=False)
 class Region:
     """Nodes with their border."""
@@ -73,6 +77,7 @@ def find_region(rewrite: Rewrite, constants: Constants) -> Region:
     for node in list(nodes):
         for tensor in node.inputs:
             nodes.update(dict.fromkeys(_of_extents(tensor, constants)))
+    nodes.update(dict.fromkeys(_between(nodes, rewrite.edits)))
     made = {tensor for node in nodes for tensor in node.outputs}
     read: dict[Tensor, None] = {}
     for node in nodes:
@@ -93,6 +98,25 @@ def find_region(rewrite: Rewrite, constants: Constants) -> Region:
         tuple(tensor for tensor in outside if constants.is_constant(tensor)),
         outputs,
     )
+
+
+def _between(nodes: Iterable[Node], edits: Iterable[Edit]) -> list[Node]:
+    """Give the nodes by which what the old nodes read comes from what the new ones read."""
+    given = {tensor for edit in edits for tensor in _given(edit)}
+    found: list[Node] = []
+    for node in nodes:
+        for tensor in node.inputs:
+            way: list[Node] = []
+            at, producer = tensor, tensor.producer
+            while at not in given and producer is not None and len(way) < _LONGEST_WAY:
+                way.append(producer)
+                if not producer.inputs:
+                    break
+                at = producer.inputs[0]
+                producer = at.producer
+            if way and at in given:
+                found.extend(way)
+    return found
 
 
 def _of_extents(tensor: Tensor, constants: Constants) -> list[Node]:
