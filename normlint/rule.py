@@ -157,6 +157,8 @@ class Rewrite:
     """Whether the old nodes break their operator's definition, so that maybe none runs them."""
     tolerance: float = 0.0
     """Relative error that the new operator's own definition has where the mean is large."""
+    centred: Mapping[Tensor, tuple[int, ...]] = field(default_factory=dict)
+    """Tensors from which it takes the mean over some axes (negative): a proof may be cut there."""
     rounding: float = 0.0
     """Relative error that new weights leave which are rounded to half precision."""
 

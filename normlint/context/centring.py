@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from normlint.context.zero_mean_pins import Pin, Pins
 from normlint.context.zero_mean_readers import Readers, norm_site
-from normlint.context.zero_mean_sources import Sources
+from normlint.context.zero_mean_sources import Centred, Sources
 from normlint.normalization import Kind, Normalization
 from normlint.rule import Reason
 
@@ -43,6 +43,8 @@ class Component:
     """Tensors that keep their values, and whose mean must be subtracted where they enter."""
     norms: tuple[Normalization, ...] = ()
     """The LayerNorms that become RMSNorms."""
+    witnesses: tuple[Node, ...] = ()
+    """Nodes that show of other tensors that their means are zero as the model stands."""
 
 
 @dataclass(eq=False)
@@ -136,7 +138,9 @@ class _Analysis:
         norms = [norm for at in sites for norm in self.readers_of.get(at, ())]
         sharing = [norm for at in explicit for norm in self.readers_of.get(at, ())]
         norms.extend(norm for norm in sharing if _is_whole(norm))
-        return Component(tuple(sites), explicit, tuple(norms))
+        zero = [at for at in entering if at in self.pins.zero_mean]
+        zero.extend(at for at in sites if isinstance(self.pins.source_of[at], Centred))
+        return Component(tuple(sites), explicit, tuple(norms), tuple(self.sources.witnesses(zero)))
 
     def _is_zero_mean(self, at: Site) -> bool:
         if at not in self.pins.zero_mean and self.sources.is_zero_mean(at):
@@ -158,9 +162,10 @@ class _Analysis:
         """Give a component for each tensor that has mean zero as the model stands."""
         for component in components:
             if not component.explicit and self.sources.are_zero_mean(component.sites):
+                component.witnesses = tuple(self.sources.witnesses(component.sites))
                 component.sites = ()
         return [
-            Component((), (), tuple(self.readers_of[at]))
+            Component((), (), tuple(self.readers_of[at]), tuple(self.sources.witnesses([at])))
             for at in self.pins.zero_mean
             if at in self.readers_of
         ]

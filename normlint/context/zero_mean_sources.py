@@ -139,6 +139,26 @@ class Sources:
             return False
         return True
 
+    def witnesses(self, sites: Iterable[Site]) -> list[Node]:
+        """Give the nodes from which it follows that tensors have mean zero as the model stands."""
+        found: dict[Node, None] = {}
+        pending = list(sites)
+        seen = set(pending)
+        while pending:
+            current = pending.pop()
+            node = current.tensor.producer
+            if node is None or self._constants.is_constant(current.tensor):
+                continue
+            norm = self._norms.get(current.tensor)
+            found.update(dict.fromkeys(norm.nodes if norm is not None else (node,)))
+            if isinstance(self.of(current), Centred):
+                mean = node.inputs[1].producer
+                found.update({mean: None} if mean is not None else {})
+            fresh = [other for other in self._needed(current) or () if other not in seen]
+            seen.update(fresh)
+            pending.extend(fresh)
+        return list(found)
+
     def are_zero_mean(self, sites: Iterable[Site]) -> bool:
         """Whether all these tensors have mean zero as the model stands."""
         found = self._constants_behind(sites)

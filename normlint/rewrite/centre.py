@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from normlint.context.zero_mean_sources import can_be_dropped
+from normlint.context.zero_mean_sources import Centred, can_be_dropped
 from normlint.context.zero_mean_steps import Step
 from normlint.context.zero_mean_writers import Scaled
 from normlint.normalization import Normalization
@@ -40,6 +40,10 @@ class Edits:
     """Every node whose output changes."""
     changed: dict[Tensor, None] = field(default_factory=dict)
     """Every tensor that is centred: their readers are not all touched."""
+    witnesses: dict[Node, None] = field(default_factory=dict)
+    """Nodes that stay, and show that other tensors have mean zero."""
+    centred_axes: dict[Tensor, tuple[int, ...]] = field(default_factory=dict)
+    """The axes over which the mean of each of these is taken away."""
     _changes: dict[tuple[Node, int], list[Change]] = field(default_factory=dict)
     _operands: dict[tuple[Node, int], Operand] = field(default_factory=dict)
     _dropped: dict[Tensor, Tensor] = field(default_factory=dict)
@@ -51,15 +55,20 @@ class Edits:
 
     def centre(self, component: Component, sources: dict[Site, Source]) -> None:
         """Centre every tensor of a component."""
+        self.witnesses.update(dict.fromkeys(component.witnesses))
         for at in component.sites:
             source = sources[at]
+            if isinstance(source, Centred):
+                continue
             self.changed.setdefault(at.tensor)
+            self.centred_axes[at.tensor] = tuple(axis - len(at.shape) for axis in at.axes)
             if isinstance(source, Step):
                 self._centre_step(source, at, frozenset(component.explicit))
             elif isinstance(source, Scaled):
                 self._centre_scaled(source, at)
             elif isinstance(source, Normalization):
                 self.centred_biases[source] = at
+                self.touched.update(dict.fromkeys(source.nodes))
 
     def _centre_step(self, how: Step, at: Site, explicit: frozenset[Site]) -> None:
         node = how.node

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from normlint.context.centring import CENTRING, SAVED
+from normlint.context.zero_mean_steps import Step
 from normlint.context.zero_mean_writers import bias_place
 from normlint.rewrite.centre import Edits, extra_bytes
 from normlint.rewrite.centre_affine import Fold, bias_folds, mean_folds
@@ -204,18 +205,32 @@ def _compensate(edits: Edits, made: Plan, stream: Stream) -> None:
                 edits.touched.update(dict.fromkeys(fold.region))
 
 
+def _border(edits: Edits, stream: Stream) -> dict[Tensor, tuple[int, ...]]:
+    """Give the tensors whose means may be anything: not those that a reader makes up for."""
+    known: set[Tensor] = set()
+    for start in stream.compensated:
+        at = start
+        known.add(at.tensor)
+        while isinstance(source := stream.sources.get(at), Step):
+            at = source.full[0][1]
+            known.add(at.tensor)
+    return {t: axes for t, axes in edits.centred_axes.items() if t not in known}
+
+
 def _rewrite(made: Plan, edits: Edits, stream: Stream) -> Rewrite:
     count = len(made.swaps)
     is_op = any(swap.made.is_op for swap in made.swaps)
     what = "RMSNormalization" if is_op else "RMSNorm"
     title = f"replace {count} LayerNorm{'s' * (count > 1)} by {what}"
     replacing = edits.edits()
-    nodes = with_readers(edits.touched, edits.changed, stream.norms)
+    touched = (*edits.touched, *edits.witnesses)
+    nodes = with_readers(touched, edits.changed, stream.norms)
     return Rewrite(
         title,
         Applicability.SAFE,
         replacing,
         region(nodes, edits.constants),
         opset=max(swap.opset for swap in made.swaps),
+        centred=_border(edits, stream),
         rounding=rounding(replacing),
     )

@@ -77,7 +77,7 @@ def find_region(rewrite: Rewrite, constants: Constants) -> Region:
     for node in list(nodes):
         for tensor in node.inputs:
             nodes.update(dict.fromkeys(_of_extents(tensor, constants)))
-    nodes.update(dict.fromkeys(_between(nodes, rewrite.edits)))
+    nodes.update(dict.fromkeys(_between(nodes, rewrite)))
     made = {tensor for node in nodes for tensor in node.outputs}
     read: dict[Tensor, None] = {}
     for node in nodes:
@@ -100,12 +100,17 @@ def find_region(rewrite: Rewrite, constants: Constants) -> Region:
     )
 
 
-def _between(nodes: Iterable[Node], edits: Iterable[Edit]) -> list[Node]:
-    """Give the nodes by which what the old nodes read comes from what the new ones read."""
-    given = {tensor for edit in edits for tensor in _given(edit)}
+def _between(nodes: Iterable[Node], rewrite: Rewrite) -> list[Node]:
+    """Give the nodes by which what the old nodes read comes from what the new ones read.
+
+    What is centred is a border: it is related to what the new nodes read already.
+    """
+    given = {tensor for edit in rewrite.edits for tensor in _given(edit)}
     found: list[Node] = []
     for node in nodes:
         for tensor in node.inputs:
+            if tensor in rewrite.centred:
+                continue
             way: list[Node] = []
             at, producer = tensor, tensor.producer
             while at not in given and producer is not None and len(way) < _LONGEST_WAY:

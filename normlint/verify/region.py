@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from normlint.graph import Variable
 from normlint.model import ValuesUnavailable
 from normlint.results import Verification
 from normlint.verify.cut import Cut, cut_out
+from normlint.verify.parts import is_large, of_centred, pieces, without_means
 from normlint.verify.runner import CannotRun, double, own_types, single
 from normlint.verify.samples import LARGE_MEAN, assignments, feeds
 
@@ -71,6 +72,29 @@ def verify_rewrite(rewrite: Rewrite, constants: Constants, opset: int) -> Verifi
     The error of the new nodes against float64 may be twice that of the old ones, or the tolerance
     of the type, whichever is larger: the old ones may be the inaccurate ones.
     """
+    if is_large(rewrite, constants):
+        return _in_pieces(rewrite, constants, opset)
+    return _verify(replace(rewrite, centred={}), constants, opset)
+
+
+def _in_pieces(rewrite: Rewrite, constants: Constants, opset: int) -> Verification | Failure:
+    """Prove a rewrite piece by piece; give the worst of their errors."""
+    worst = Verification("region", 0.0, 0.0, 0.0, 0)
+    for piece in pieces(rewrite):
+        found = _verify(piece, constants, opset)
+        if isinstance(found, Failure):
+            return found
+        worst = Verification(
+            "region",
+            max(worst.max_abs, found.max_abs),
+            max(worst.max_rel, found.max_rel),
+            max(worst.tolerance, found.tolerance),
+            found.inputs,
+        )
+    return worst
+
+
+def _verify(rewrite: Rewrite, constants: Constants, opset: int) -> Verification | Failure:
     try:
         cut = cut_out(rewrite, constants, opset)
     except (ValuesUnavailable, ValueError) as fault:
@@ -104,7 +128,8 @@ def _loads(model: ModelProto) -> bool:
 
 def _compare(rewrite: Rewrite, cut: Cut) -> Verification | Failure:
     refused = ""
-    for engines in _engines(cut):
+    for found in _engines(cut):
+        engines = _at_border(found, rewrite, cut)
         for sizes in assignments(cut.region.inputs, _hints(cut)):
             trial = next(feeds(cut.region.inputs, sizes))[1]
             try:
@@ -120,6 +145,19 @@ def _compare(rewrite: Rewrite, cut: Cut) -> Verification | Failure:
     if refused and not rewrite.invalid_before:
         return Failure(f"the new nodes do not run: {refused}", moved=True)
     raise CannotRun("no extents were found that it accepts")
+
+
+def _at_border(engines: _Engines, rewrite: Rewrite, cut: Cut) -> _Engines:
+    """Give engines that compare a piece of a rewrite without the means at its border."""
+    centred, outputs = rewrite.centred, cut.region.outputs
+    if not centred:
+        return engines
+    return replace(
+        engines,
+        before=without_means(engines.before, outputs, centred),
+        after=of_centred(engines.after, cut.region.inputs, centred),
+        exact=engines.exact and without_means(engines.exact, outputs, centred),
+    )
 
 
 def _hints(cut: Cut) -> list[int]:
