@@ -1,28 +1,16 @@
 """Processes side by side: order, deaths and lateness."""
 
-import os
 import time
 from pathlib import Path
 
 import pytest
+from errands import work
 
-from normlint.plugins import load_cards
 from normlint.config import Resolver
 from normlint.discover import Target
+from normlint.plugins import load_cards
 from normlint.run import check_all, plan
 from normlint.side_by_side import Lost, side_by_side
-
-
-def work(item: str) -> str:
-    if item == "die":
-        os._exit(9)
-    if item == "sleep":
-        time.sleep(60)
-    if item == "fail":
-        raise ValueError(item)
-    if item == "slow":
-        time.sleep(0.3)
-    return item.upper()
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
