@@ -50,15 +50,20 @@ class Context:
 
     @cached_property
     def constants(self) -> Constants:
-        """Which tensors are constants or computed from constants alone, and their values."""
-        return Constants(self.graph)
+        """Which tensors are constants or computed from constants alone, and their values.
+
+        Shapes are completed on the way: what is of known extents is constant as well.
+        """
+        from normlint.context.shapes import complete_shapes
+
+        constants = Constants(self.graph)
+        complete_shapes(self.graph, constants)
+        return constants
 
     @cached_property
     def _recognised(self) -> Recognised:
-        from normlint.context.shapes import complete_shapes
         from normlint.recognise import recognise
 
-        complete_shapes(self.graph, self.constants)
         return recognise(self.graph, self.constants)
 
     @property

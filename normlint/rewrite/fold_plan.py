@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from normlint.context.batch_norms import batch_norm_ops
 from normlint.context.linear import Blocked
-from normlint.context.shapes import complete_shapes
 from normlint.normalization import Kind, Normalization
 from normlint.rewrite.affine import Weights, is_per_channel, is_spatial, of_batch_norm
 from normlint.rewrite.fold_attempt import Direction, Fold, backward, forward
@@ -26,7 +25,6 @@ class Folds:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        complete_shapes(context.graph, context.constants)
         self._weights = Weights(context.constants)
         self._overridable = Weights(context.constants, overridable=True)
 
