@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ _EXTENTS = (3, 1, 4, 8, 2, 16)
 """Extents to try for all symbolic axes but the first."""
 _FIRST_EXTENTS = (4, 8, 3, 5, 6, 7, 16, 32)
 """Extents to try where the first symbol is no batch."""
+_MOST_ELEMENTS = 1 << 28
+"""Elements of all inputs together beyond which no memory is taken for them."""
 LARGE_MEAN = "large mean"
 KINDS: tuple[tuple[str, float, float], ...] = (
     ("ordinary", 1.0, 0.0),
@@ -77,9 +80,14 @@ class Sizes:
 
 
 def feeds(tensors: Sequence[Tensor], sizes: Sizes) -> Iterator[tuple[str, Feed]]:
-    """Give inputs of each kind for the tensors; the same seed gives the same inputs."""
+    """Give inputs of each kind for the tensors; the same seed gives the same inputs.
+
+    Raises ValueError where they would be too large.
+    """
     named: dict[str, int] = {}
     shapes = sizes.shapes(tensors, named)
+    if sum(math.prod(shape) for shape in shapes) > _MOST_ELEMENTS:
+        raise ValueError("its inputs are too large")
     targets = {tensor.name: _target(tensor, named) for tensor in tensors}
     for kind, deviation, mean in KINDS:
         generator = np.random.default_rng(20_240_229)
