@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from normlint.graph import Variable
@@ -39,6 +41,7 @@ TOLERANCES: dict[int, float] = {
 """Error relative to the largest magnitude of an output, by the region's narrowest float."""
 
 _MOST_HINTS = 6
+_MOST_TARGETS = 64
 
 _UNITS: dict[int, float] = {
     TensorProto.DOUBLE: 2.0**-53,
@@ -130,7 +133,7 @@ def _compare(rewrite: Rewrite, cut: Cut) -> Verification | Failure:
     refused = ""
     for found in _engines(cut):
         engines = _at_border(found, rewrite, cut)
-        for sizes in assignments(cut.region.inputs, _hints(cut)):
+        for sizes in assignments(cut.region.inputs, _hints(cut), _kept(cut)):
             trial = next(feeds(cut.region.inputs, sizes))[1]
             try:
                 engines.before(trial)
@@ -158,6 +161,17 @@ def _at_border(engines: _Engines, rewrite: Rewrite, cut: Cut) -> _Engines:
         after=of_centred(engines.after, cut.region.inputs, centred),
         exact=engines.exact and without_means(engines.exact, outputs, centred),
     )
+
+
+def _kept(cut: Cut) -> set[int]:
+    """Give all extents that the nodes rely on: those of constants, and what is in small ones."""
+    kept: set[int] = set()
+    for model in (cut.before, cut.after):
+        for tensor in model.graph.initializer:
+            kept.update(tensor.dims)
+            if tensor.data_type == TensorProto.INT64 and math.prod(tensor.dims) <= _MOST_TARGETS:
+                kept.update(onnx.numpy_helper.to_array(tensor).reshape(-1).tolist())
+    return kept
 
 
 def _hints(cut: Cut) -> list[int]:

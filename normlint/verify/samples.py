@@ -13,7 +13,7 @@ from onnx import TensorProto
 from normlint.graph import FLOATS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from normlint.graph import Shape, Tensor
 
@@ -25,8 +25,11 @@ _EXTENTS = (3, 1, 4, 8, 2, 16)
 """Extents to try for all symbolic axes but the first."""
 _FIRST_EXTENTS = (4, 8, 3, 5, 6, 7, 16, 32)
 """Extents to try where the first symbol is no batch."""
-_MOST_ELEMENTS = 1 << 28
+_MOST_ELEMENTS = 1 << 26
 """Elements of all inputs together beyond which no memory is taken for them."""
+_MANY_ELEMENTS = 1 << 20
+"""Elements beyond which it is first tried with less: a proof needs no image of full size."""
+_LESS = 8
 LARGE_MEAN = "large mean"
 KINDS: tuple[tuple[str, float, float], ...] = (
     ("ordinary", 1.0, 0.0),
@@ -53,6 +56,8 @@ class Sizes:
     """Extent of the first symbol, which is the batch in most models."""
     declared: bool = True
     """Whether extents that the file declares are believed: exporters do get them wrong."""
+    kept: frozenset[int] | None = None
+    """Declared extents that stay, where larger ones become small ones."""
 
     def shapes(self, tensors: Sequence[Tensor], named: dict[str, int]) -> list[tuple[int, ...]]:
         """Give a shape for each tensor; the same symbolic extent is the same number everywhere.
@@ -67,9 +72,16 @@ class Sizes:
             return (self.extent,) * len(shape)
         at = None if self.axis is None else self.axis % max(len(shape), 1)
         return tuple(
-            size if isinstance(size, int) and size > 0 else self._open(size, named, axis == at)
+            self._less(size)
+            if isinstance(size, int) and size > 0
+            else self._open(size, named, axis == at)
             for axis, size in enumerate(shape)
         )
+
+    def _less(self, size: int) -> int:
+        if self.kept is None or size in self.kept:
+            return size
+        return min(size, _LESS)
 
     def _open(self, size: int | str | None, named: dict[str, int], fixed: bool) -> int:
         if fixed:
@@ -114,11 +126,16 @@ def _target(tensor: Tensor, named: dict[str, int]) -> list[int] | None:
     return None
 
 
-def assignments(tensors: Sequence[Tensor], hints: Sequence[int] = ()) -> Iterator[Sizes]:
+def assignments(
+    tensors: Sequence[Tensor], hints: Sequence[int] = (), kept: Collection[int] = ()
+) -> Iterator[Sizes]:
     """Give the extents and ranks to try, until a model accepts them.
 
-    `hints` are extents of constants, which the last axis or axis 1 of an input may have to fit.
+    `hints` are extents of constants, which the last axis or axis 1 of an input may have to fit;
+    `kept` are all of them.
     """
+    if _size(tensors) > _MANY_ELEMENTS:
+        yield Sizes(_EXTENTS[0], _RANKS[0], kept=frozenset(kept))
     ranks = _RANKS if any(tensor.shape is None for tensor in tensors) else _RANKS[:1]
     is_open = any(
         tensor.shape is None or any(not isinstance(e, int) or e <= 0 for e in tensor.shape)
@@ -137,6 +154,12 @@ def assignments(tensors: Sequence[Tensor], hints: Sequence[int] = ()) -> Iterato
             yield Sizes(extent, rank)
         for extent in _FIRST_EXTENTS:
             yield Sizes(extent, rank, first=extent)
+
+
+def _size(tensors: Sequence[Tensor]) -> int:
+    """Count the elements of tensors of static shape."""
+    extents = [tensor.shape for tensor in tensors if tensor.shape is not None]
+    return sum(math.prod(e for e in shape if isinstance(e, int) and e > 0) for shape in extents)
 
 
 def _draw(
