@@ -40,12 +40,13 @@ class DecomposedGroupNorm(Rule):
 
     Safe: it is the same function up to rounding. A runtime without a kernel for the operator runs
     its definition, which has the variance as mean(x²) - mean(x)²: where the mean is 100 times the
-    deviation, onnxruntime 1.32 on a CPU is then off by up to 1e-2 in float32.
+    deviation, onnxruntime 1.32 on a CPU is then off by up to 1e-2 in float32. Where the channels
+    are the last axis, as Keras has them, the operator needs Transposes around it, and whether
+    these pay is for you to say: unsafe.
 
     ## When not to follow it
 
-    Where the channels are the last axis, as Keras has them, the operator does not fit: the finding
-    says so, and nothing is rewritten.
+    Where the model is for a runtime that knows the operator of opset 18 only, as TensorRT 10.7.
 
     ## References
 
@@ -88,14 +89,15 @@ class DecomposedGroupNorm(Rule):
         }
         """,
         """
+        <ir_version: 10, opset_import: ["" : 21]>
         channels_last (float[2,6,8] x) => (float[2,6,8] y)
         <int64[4] split = {2,6,4,2}, int64[3] shape = {2,6,8}, float epsilon = {1e-3},
-         float[1,1,4,2] scale = {1,2,3,4,5,6,7,8}> {
+         float[1,1,4,2] scale = {1,2,3,4,5,6,7,8}, int64[2] axes = {1,3}> {
             grouped = Reshape(x, split)
-            mean = ReduceMean<axes = [1, 3]>(grouped)
+            mean = ReduceMean(grouped, axes)
             centred = Sub(grouped, mean)
             square = Mul(centred, centred)
-            variance = ReduceMean<axes = [1, 3]>(square)
+            variance = ReduceMean(square, axes)
             shifted = Add(variance, epsilon)
             root = Sqrt(shifted)
             normalised = Div(centred, root)

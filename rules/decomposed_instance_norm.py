@@ -38,7 +38,8 @@ class DecomposedInstanceNorm(Rule):
 
     Safe: it is the same function up to rounding. Half precision with statistics in float32 stays
     so, between Casts, for the operator has no such setting. In double precision nothing is made,
-    since onnxruntime has no such kernel.
+    since onnxruntime has no such kernel. Where the channels are the last axis, the operator needs
+    Transposes around it, and whether these pay is for you to say: unsafe.
 
     ## When not to follow it
 
@@ -67,6 +68,19 @@ class DecomposedInstanceNorm(Rule):
             quotient = Div(centred, root)
             scaled = Mul(quotient, scale)
             y = Add(scaled, bias)
+        }
+        """,
+        """
+        channels_last (float[N,5,4,3] x) => (float[N,5,4,3] y)
+        <float epsilon = {1e-5}, float[3] scale = {1,2,-3}> {
+            mean = ReduceMean<axes = [1, 2]>(x)
+            centred = Sub(x, mean)
+            square = Mul(centred, centred)
+            variance = ReduceMean<axes = [1, 2]>(square)
+            shifted = Add(variance, epsilon)
+            root = Sqrt(shifted)
+            quotient = Div(centred, root)
+            y = Mul(quotient, scale)
         }
         """,
         """

@@ -42,9 +42,15 @@ def float_statistics(context: Context, norm: Normalization) -> Rewrite | NotFixe
     make = FUSED.get(norm.kind)
     if make is not None and not norm.is_op:
         fused = make(context, norm)
-        if isinstance(fused, Rewrite) and not _is_half_instance(fused):
+        if isinstance(fused, Rewrite) and _is_to_prefer(fused, norm):
             return fused
     return island(context, norm)
+
+
+def _is_to_prefer(fused: Rewrite, norm: Normalization) -> bool:
+    """Whether an operator serves better than an island: not between Transposes, nor in half."""
+    between_transposes = fused.applicability is not Applicability.SAFE and not norm.one_pass
+    return not between_transposes and not _is_half_instance(fused)
 
 
 def _is_half_instance(rewrite: Rewrite) -> bool:

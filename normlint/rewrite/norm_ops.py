@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,11 +179,8 @@ def _of_channels(context: Context, norm: Normalization, op: str) -> Rewrite:
         raise refuse(
             Reason.SHAPE_UNKNOWN, norm.x, f"the rank of {norm.x.name} is not known to be 3 or more"
         )
-    if norm.channels_last or norm.axes != tuple(range(_FIRST_AXIS[op] - rank, 0)):
-        raise refuse(
-            Reason.CHANNEL_AXIS_MOVED, norm.anchor, f"the channels of {norm.x.name} are not axis 1"
-        )
-    axis = 1 - rank
+    last = _has_channels_last(norm, op, rank)
+    axis = -1 if last else 1 - rank
     for parameter in (norm.scale, norm.bias):
         demand_along(norm, parameter, (axis,))
     channels = _channels(norm, axis)
@@ -192,7 +189,10 @@ def _of_channels(context: Context, norm: Normalization, op: str) -> Rewrite:
         work = _instance_type(context, norm, work)
     vectors = Vectors(work, (channels,), norm)
     bias = vectors.give(norm.bias, "bias") if norm.bias is not None else vectors.filled(0.0)
-    inputs = (cast_in(norm, work), vectors.scale(norm.scale), bias)
+    x = cast_in(norm, work)
+    if last:
+        x = NewNode("Transpose", (x,), {"perm": [0, rank - 1, *range(1, rank - 1)]}, norm.anchor)
+    inputs = (x, vectors.scale(norm.scale), bias)
     attrs: dict[str, Any] = {"epsilon": norm.epsilon}
     if op == "GroupNormalization":
         if norm.groups is None or channels % norm.groups:
@@ -203,7 +203,24 @@ def _of_channels(context: Context, norm: Normalization, op: str) -> Rewrite:
     shown = ", ".join(f"{key}={value:.9g}" for key, value in sorted(attrs.items()))
     made = NewNode(op, inputs, attrs, like=norm.anchor)
     title = f"replace by {op}({shown})"
-    return finish(norm, made, work, title, opset=OPSETS[op], tolerance=large_mean_error(op, work))
+    if last:
+        made = NewNode("Transpose", (made,), {"perm": [0, *range(2, rank), 1]}, norm.anchor)
+        title = f"{title} between Transposes"
+    error = large_mean_error(op, work)
+    rewrite = finish(norm, made, work, title, opset=OPSETS[op], tolerance=error)
+    return replace(rewrite, applicability=Applicability.UNSAFE) if last else rewrite
+
+
+def _has_channels_last(norm: Normalization, op: str, rank: int) -> bool:
+    """Whether the channels are the last axis, and not axis 1. Raises Impossible for another."""
+    first, last = tuple(range(_FIRST_AXIS[op] - rank, 0)), tuple(range(1 - rank, -1))
+    if norm.channels_last or (op == "InstanceNormalization" and norm.axes == last != first):
+        return True
+    if norm.axes != first:
+        raise refuse(
+            Reason.CHANNEL_AXIS_MOVED, norm.anchor, f"the channels of {norm.x.name} are not axis 1"
+        )
+    return False
 
 
 def _instance_type(context: Context, norm: Normalization, work: int) -> int:
