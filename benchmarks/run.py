@@ -39,7 +39,7 @@ PACKAGES = {"ONNX Runtime": "onnxruntime"} | {
 }
 LOAD = "onnx.load"
 CHECK, REPAIR = "normlint check", "normlint check --apply"
-TIME_LIMIT = 90
+TIME_LIMIT = 300
 """Seconds after which a command is given up."""
 
 
@@ -72,9 +72,9 @@ def main() -> None:
 
 
 def _sections(folder: Path, runs: int, *, quick: bool) -> Iterator[str]:
-    yield _external_repair(folder)
     for case in _cases(folder, quick=quick):
         yield _section(case, folder, runs)
+    yield _external_repair(folder)
 
 
 def make(kind: str, path: Path, size: int) -> None:
@@ -166,7 +166,7 @@ def _told(made: Path | None, before: dict[str, int]) -> str:
         return ""
     if made.suffix == ".json":
         findings = json.loads(made.read_text(encoding="utf-8"))["summary"]["findings"]
-        return f"{sum(findings.values()):,} findings"
+        return f"findings: {sum(findings.values()):,}"
     after = _operators(made)
     total = f"{sum(before.values()):,} to {sum(after.values()):,} nodes"
     norms = {op: count for op, count in after.items() if "Normalization" in op}
@@ -211,9 +211,9 @@ def _introduction(runs: int) -> str:
     load = os.getloadavg()[0]
     return (
         "# Benchmarks\n\n"
-        "Written by `python benchmarks/run.py`. Medians of "
-        f"{runs} runs, all tools in turn on the same files; spread is the longest wall time over "
-        "the shortest. Time and peak memory are of the whole process, with its start-up and "
+        f"Written by `python benchmarks/run.py --runs {runs}`: medians, after a run that does not "
+        "count, all tools in turn on the same files. Spread is the longest wall time over the "
+        "shortest. Time and peak memory are of the whole process, with its start-up and "
         f"imports; the CPU ratio is to `import onnx; onnx.load(file)`. `{REPAIR}` may raise the "
         "opset to 17 and proves every repair by running it before and after.\n\n"
         f"Machine: {_processor()}, {os.cpu_count()} processors, {_memory()} GiB, "
