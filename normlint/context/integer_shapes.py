@@ -1,4 +1,7 @@
-"""Types and shapes of what com.microsoft's integer operators make, which inference passes over."""
+"""Types and shapes of what integer operators make.
+
+Inference passes over those of com.microsoft, and stops at those of ai.onnx behind them.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,14 @@ if TYPE_CHECKING:
 
 _TWO_OPERANDS = {"QLinearAdd": (0, 3), "QLinearMul": (0, 3)}
 _ONE_OPERAND = {"QLinearSigmoid": (0,), "QLinearLeakyRelu": (0,), "QLinearSoftmax": (0,)}
-_PRODUCT = {"QGemm": (0, 3)}
+_PRODUCT = {"QGemm": (0, 3), "QLinearMatMul": (0, 3), "QLinearConv": (0, 3)}
 OPERANDS = _TWO_OPERANDS | _ONE_OPERAND | _PRODUCT
 """Positions of the integers that an operator reads; scale and zero point follow each of them."""
-ZERO_POINT = {"QLinearAdd": 7, "QLinearMul": 7, "QGemm": 8} | dict.fromkeys(_ONE_OPERAND, 4)
+ZERO_POINT = {
+    **dict.fromkeys((*_TWO_OPERANDS, "QLinearMatMul", "QLinearConv"), 7),
+    **dict.fromkeys(_ONE_OPERAND, 4),
+    "QGemm": 8,
+}
 """Position of the zero point of its result."""
 
 
@@ -41,9 +48,31 @@ def _shape(sources: list[Tensor]) -> Shape | None:
 
 
 def _of_product(node: Node, sources: list[Tensor]) -> Shape | None:
-    shapes = [source.shape for source in sources]
-    if len(shapes) != 2 or any(shape is None or len(shape) != 2 for shape in shapes):
+    left, right = (source.shape for source in sources)
+    if left is None or right is None or len(left) < 2 or len(right) < 2:
         return None
-    rows, columns = (shape for shape in shapes if shape is not None)
-    across = 1 if node.attrs.get("transA", 0) else 0
-    return rows[across], columns[0 if node.attrs.get("transB", 0) else 1]
+    if node.op == "QLinearConv":
+        return _of_convolution(node, left, right)
+    if node.op == "QLinearMatMul":
+        from normlint.context.shapes import broadcast
+
+        return (*broadcast([left[:-2], right[:-2]]), left[-2], right[-1])
+    rows, columns = int(node.attrs.get("transA", 0)), 1 - int(node.attrs.get("transB", 0))
+    return (left[rows], right[columns]) if len(left) == len(right) == 2 else None
+
+
+def _of_convolution(node: Node, x: Shape, weight: Shape) -> Shape | None:
+    width = len(x) - 2
+    if len(weight) != len(x) or node.attrs.get("auto_pad", "NOTSET") not in {"NOTSET", "VALID"}:
+        return None
+    pads = node.attrs.get("pads") or [0] * (2 * width)
+    steps = node.attrs.get("strides") or [1] * width
+    spread = node.attrs.get("dilations") or [1] * width
+    extents: list[int | str | None] = []
+    for at, (size, kernel) in enumerate(zip(x[2:], weight[2:], strict=True)):
+        if not isinstance(size, int) or not isinstance(kernel, int):
+            extents.append(None)
+            continue
+        padded = size + pads[at] + pads[at + width]
+        extents.append((padded - spread[at] * (kernel - 1) - 1) // steps[at] + 1)
+    return (x[0], weight[0], *extents)
