@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 _TWO_OPERANDS = {"QLinearAdd": (0, 3), "QLinearMul": (0, 3)}
 _ONE_OPERAND = {"QLinearSigmoid": (0,), "QLinearLeakyRelu": (0,), "QLinearSoftmax": (0,)}
 _PRODUCT = {"QGemm": (0, 3), "QLinearMatMul": (0, 3), "QLinearConv": (0, 3)}
-OPERANDS = _TWO_OPERANDS | _ONE_OPERAND | _PRODUCT
+_JOINED = {"QLinearConcat": (2,)}
+OPERANDS = _TWO_OPERANDS | _ONE_OPERAND | _PRODUCT | _JOINED
 """Positions of the integers that an operator reads; scale and zero point follow each of them."""
 ZERO_POINT = {
     **dict.fromkeys((*_TWO_OPERANDS, "QLinearMatMul", "QLinearConv"), 7),
     **dict.fromkeys(_ONE_OPERAND, 4),
     "QGemm": 8,
+    "QLinearConcat": 1,
 }
 """Position of the zero point of its result."""
 
@@ -34,7 +36,9 @@ def complete_integers(node: Node) -> None:
     sources = [node.inputs[at] for at in OPERANDS[node.op] if at < len(node.inputs)]
     if not y.dtype and not (node.op in _PRODUCT and zero is None):  # then its result is float
         y.dtype = next((t.dtype for t in (zero, *sources) if t is not None and t.dtype), 0)
-    if y.shape is None:
+    if y.shape is None and node.op in _JOINED:
+        y.shape = _joined(node)
+    elif y.shape is None:
         y.shape = _of_product(node, sources) if node.op in _PRODUCT else _shape(sources)
 
 
@@ -45,6 +49,20 @@ def _shape(sources: list[Tensor]) -> Shape | None:
     if not shapes or len(shapes) != len(sources):
         return None
     return broadcast(shapes)
+
+
+def _joined(node: Node) -> Shape | None:
+    """Give the shape of a Concat: its terms stand at every third place behind the result's grid."""
+    shapes = [tensor.shape for tensor in node.inputs[2::3]]
+    known = [shape for shape in shapes if shape is not None]
+    axis = int(node.attrs.get("axis", 0))
+    if len(known) != len(shapes) or any(len(shape) != len(known[0]) for shape in known):
+        return None
+    extents = [shape[axis] for shape in known]
+    whole = [extent for extent in extents if isinstance(extent, int)]
+    result = list(known[0])
+    result[axis] = sum(whole) if len(whole) == len(extents) else None
+    return tuple(result)
 
 
 def _of_product(node: Node, sources: list[Tensor]) -> Shape | None:
