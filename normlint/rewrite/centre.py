@@ -89,6 +89,9 @@ class Edits:
         place, operand = how.full[0]
         if operand in explicit:
             self.replace(at.tensor, NewNode("Identity", (self.explicit(operand),)), (how.node,))
+        elif self.constants.is_constant(operand.tensor):
+            values = self._constant(operand.tensor, [centred(operand)])
+            self.replace(at.tensor, NewNode("Identity", (values,)), (how.node,))
         else:
             self._dropped[at.tensor] = how.node.inputs[place]
 
