@@ -120,5 +120,9 @@ def vector(values: Array, dtype: int, name: str, shape: tuple[int, ...] | None =
 
 
 def type_of(node: Node, tensor: Tensor) -> int:
-    """Give the element type of a weight; where it is not known, that of the node's data."""
-    return tensor.dtype or node.y.dtype or node.inputs[0].dtype or TensorProto.FLOAT
+    """Give the element type of a weight; where it is not known, that of the node's data.
+
+    Inference knows nothing of operators of other domains, but their weights have a type.
+    """
+    weights = next((other.dtype for other in node.inputs if other.is_float), TensorProto.FLOAT)
+    return tensor.dtype or node.y.dtype or node.inputs[0].dtype or weights
