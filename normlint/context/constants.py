@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from normlint.context.growth import require_bounded
+from normlint.context.plain import evaluated_plainly
 from normlint.graph import Constant, Node
 from normlint.model import ValuesUnavailable
 
@@ -193,8 +194,12 @@ def _of_shape(node: Node) -> Array:
 def evaluate_node(node: Node, inputs: list[Array]) -> list[Array]:
     """Run one standard node on the inputs that are not omitted.
 
-    onnx's reference evaluator runs it, or ONNX Runtime where that one cannot.
+    onnx's reference evaluator runs it, or ONNX Runtime where that one cannot; numpy where it is
+    plain.
     """
+    plain = evaluated_plainly(node, inputs)
+    if plain is not None:
+        return [plain]
     proto = onnx.NodeProto()
     original = node.proto
     if original is not None and original.op_type == node.op:
