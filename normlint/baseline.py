@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from normlint import __version__
 from normlint.discover import relative_to
 from normlint.fingerprint import with_fingerprints
+from normlint.model.remote import is_url
 from normlint.results import Finding, Suppressed
 from normlint.rule import Severity
 from normlint.usage import UsageError
@@ -41,7 +42,9 @@ class Baseline:
     models: Mapping[str, Entries] = field(default_factory=dict)
 
     def key(self, model: str) -> str:
-        """Give the name under which a model stands in the file."""
+        """Give the name under which a model stands in the file: relative to it, or a URL."""
+        if is_url(model):
+            return model
         return relative_to(Path(model), self.path.absolute().parent)
 
     def of(self, model: str) -> Entries:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from normlint.baseline import FILE, Baseline, Entries, known_of, matched, read, text
 from normlint.checking import Wishes, first_folder, survey
+from normlint.model.remote import is_url
 from normlint.report import stream
 from normlint.report.look import visible
 from normlint.report.summary import plural
@@ -75,7 +76,7 @@ def _unknown(model: ModelReport, old: Entries) -> int:
 
 
 def _exists(baseline: Baseline, key: str) -> bool:
-    return (baseline.path.absolute().parent / key).exists()
+    return is_url(key) or (baseline.path.absolute().parent / key).exists()
 
 
 def _count(baseline: Baseline) -> int:

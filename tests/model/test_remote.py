@@ -239,6 +239,23 @@ def test_repairs_are_written_where_it_is_said(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "clean.onnx").read_bytes() == model(CLEAN).SerializeToString()
 
 
+def test_a_baseline_knows_models_by_their_urls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec.filesystem("memory").pipe("/zoo/m.onnx", model(SPELLED).SerializeToString())
+    url = "memory://zoo/m.onnx"
+    known = tmp_path / "known.json"
+    normlint("baseline", "create", "--isolated", "--baseline", known, url)
+    monkeypatch.chdir(tmp_path)
+
+    pruned = normlint("baseline", "prune", "--isolated", "--baseline", known, url)
+    outcome = normlint("check", "--isolated", "--baseline", known, url)
+
+    assert pruned.code == 0
+    assert f'"{url}"' in known.read_text()
+    assert outcome.code == 0
+
+
 def test_side_files_are_not_read(tmp_path: Path) -> None:
     onnx.save(
         onnx.load_from_string(stack(0)),
