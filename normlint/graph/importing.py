@@ -7,6 +7,7 @@ today only; this one keeps what it does not understand and remembers where each 
 from __future__ import annotations
 
 import gc
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,9 @@ _CONSTANT_TYPES = {
     "value_floats": AttributeProto.FLOATS,
     "value_ints": AttributeProto.INTS,
 }
+_INTEGERS = (6, 7)
+"""int32 and int64, which shapes are written in."""
+_MOST_INTEGERS = 1 << 24
 
 
 def build_graph(model: ModelProto, read: Reader) -> Graph:
@@ -259,9 +263,17 @@ def _inferred(model: ModelProto, expanded: list[Origin]) -> GraphProto:
     ):
         return typed.graph
     try:
-        return onnx.shape_inference.infer_shapes(typed, data_prop=True).graph
+        return onnx.shape_inference.infer_shapes(typed, data_prop=_is_sane(typed.graph)).graph
     except Exception:  # noqa: BLE001 - whatever it is, shapes are a help and no condition
         return typed.graph
+
+
+def _is_sane(graph: GraphProto) -> bool:
+    """Whether no integers claim to be more than shapes ever are: onnx believes the claim."""
+    return all(
+        tensor.data_type not in _INTEGERS or math.prod(tensor.dims) <= _MOST_INTEGERS
+        for tensor in graph.initializer
+    )
 
 
 def _types(proto: GraphProto) -> Types:
