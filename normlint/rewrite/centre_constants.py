@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _ADDED, _SCALED, _CENTRED = range(3)
+_BLOCK = 1 << 22
+"""Elements that are changed at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,8 @@ class Change:
     """The shape that the values are broadcast to; None where theirs stays."""
     dtype: int = 0
     """The element type where there was no constant before."""
+    apart: tuple[int, ...] | None = None
+    """The only axes along which elements depend on each other; None where that is not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +62,35 @@ class Constant:
         return Computed(shape, dtype, self._values, name)
 
     def _values(self) -> Array:
+        if self.tensor is not None and self._block_axis is not None:
+            return self._by_blocks(self.constants.values(self.tensor), self._block_axis)
+        return self._whole()
+
+    @property
+    def _block_axis(self) -> int | None:
+        """The axis along which a large constant is changed block by block; None for others."""
+        shape = self.tensor.shape if self.tensor is not None else None
+        if not shape or any(change.apart is None for change in self.changes):
+            return None
+        extents = [extent for extent in shape if isinstance(extent, int)]
+        free = set(range(len(shape))) - {a for c in self.changes for a in c.apart or ()}
+        if len(extents) != len(shape) or math.prod(extents) < _BLOCK or not free:
+            return None
+        return max(free, key=lambda axis: extents[axis])
+
+    def _by_blocks(self, values: Array, axis: int) -> Array:
+        """Change a constant block by block, so that no copy of it in double is needed."""
+        result = np.empty_like(values)
+        size = max(1, _BLOCK * values.shape[axis] // values.size)
+        for start in range(0, values.shape[axis], size):
+            place = (*(slice(None),) * axis, slice(start, start + size))
+            block = values[place].astype(np.float64)
+            for change in self.changes:
+                block = change.apply(block)
+            result[place] = block.astype(values.dtype)
+        return result
+
+    def _whole(self) -> Array:
         if self.tensor is None:
             values: Array = np.zeros(())
         else:
@@ -73,7 +107,7 @@ def centred(at: Site) -> Change:
     def apply(values: Array) -> Array:
         return np.asarray(values - values.mean(axis=axes, keepdims=True))
 
-    return Change(("centred", axes), _CENTRED, apply)
+    return Change(("centred", axes), _CENTRED, apply, apart=axes)
 
 
 def without_mean(out: Site) -> Change:
@@ -98,7 +132,8 @@ def scaled_by(factor: Site, at: Site, constants: Constants, *, inverse: bool) ->
             result: Array = values / aligned if inverse else values * aligned
         return result
 
-    return Change(("scaled", factor.tensor, inverse, at.first, at.last), _SCALED, apply)
+    key = ("scaled", factor.tensor, inverse, at.first, at.last)
+    return Change(key, _SCALED, apply, apart=tuple(at.axes))
 
 
 def added(key: Hashable, values: Callable[[], Array], shape: tuple[int, ...], dtype: int) -> Change:

@@ -31,6 +31,15 @@ LARGE = 1 << 28
 """Bytes of weights above which a rewrite is proved in pieces."""
 
 
+LARGEST_IN_DOUBLE = 1 << 26
+"""Bytes of weights above which a few nodes are not run in double besides."""
+
+
+def weights_of(model: onnx.ModelProto) -> int:
+    """Count the bytes of the weights of a model."""
+    return sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+
+
 def is_large(rewrite: Rewrite, constants: Constants) -> bool:
     """Whether a rewrite can be proved in pieces, and has too many weights for one."""
     if not rewrite.centred:

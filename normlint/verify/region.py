@@ -15,7 +15,14 @@ from normlint.graph import Variable
 from normlint.model import ValuesUnavailable
 from normlint.results import Verification
 from normlint.verify.cut import Cut, cut_out
-from normlint.verify.parts import is_large, of_centred, pieces, without_means
+from normlint.verify.parts import (
+    LARGEST_IN_DOUBLE,
+    is_large,
+    of_centred,
+    pieces,
+    weights_of,
+    without_means,
+)
 from normlint.verify.runner import CannotRun, double, own_types, single
 from normlint.verify.samples import LARGE_MEAN, assignments, feeds
 
@@ -198,8 +205,9 @@ def _engines(cut: Cut) -> Iterator[_Engines]:
     """Give the ways to run it, the one nearest to its own types first. Raises CannotRun."""
     dtype = _narrowest(cut)
     exact = None
-    with contextlib.suppress(CannotRun):
-        exact = double(cut.before)
+    if weights_of(cut.before) <= LARGEST_IN_DOUBLE:
+        with contextlib.suppress(CannotRun):
+            exact = double(cut.before)
     ways = [(own_types, dtype), (single, dtype if _is_rounded(cut) else TensorProto.FLOAT)]
     if dtype == TensorProto.BFLOAT16:  # no engine runs it whole
         ways.pop(0)

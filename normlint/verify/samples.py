@@ -146,6 +146,9 @@ def assignments(
         for hint in hints:
             yield Sizes(hint, ranks[0], declared=False)
         return
+    if all(tensor.shape is not None for tensor in tensors):
+        # Only ranks that never occur make a small extent run where it should not.
+        yield Sizes(_EXTENTS[0], ranks[0])
     for rank in ranks:
         for hint in hints:
             yield Sizes(_EXTENTS[0], rank, -1, hint)
