@@ -156,7 +156,8 @@ class Rewrite:
     invalid_before: bool = False
     """Whether the old nodes break their operator's definition, so that maybe none runs them."""
     tolerance: float = 0.0
-    """Relative error that the new operator's own definition has where the mean is large."""
+    """Relative error that the new operator's own definition has where the mean is 100 deviations;
+    where it is less, it is taken to be less in proportion."""
     centred: Mapping[Tensor, tuple[int, ...]] = field(default_factory=dict)
     """Tensors from which it takes the mean over some axes (negative): a proof may be cut there."""
     rounding: float = 0.0

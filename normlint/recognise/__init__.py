@@ -28,6 +28,7 @@ def recognise(graph: Graph, constants: Constants) -> Recognised:
     from normlint.recognise.batch import batch_norms
     from normlint.recognise.fused import fused_norms
     from normlint.recognise.groups import group_norms
+    from normlint.recognise.response import response_norms
     from normlint.recognise.spelled import spelled_norms
 
     with collector_held():
@@ -37,6 +38,7 @@ def recognise(graph: Graph, constants: Constants) -> Recognised:
     fused = [norm for norm in fused_norms(graph, constants) if norm.anchor not in parts]
     norms = group_norms(graph, constants, [*fused, *spelled])
     norms = batch_norms(graph, constants, norms)
+    norms.extend(response_norms(graph, constants))
     norms.sort(key=_places(graph))
     return Recognised(
         tuple(norm for norm in norms if not norm.constant),

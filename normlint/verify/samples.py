@@ -30,15 +30,21 @@ _MOST_ELEMENTS = 1 << 26
 _MANY_ELEMENTS = 1 << 20
 """Elements beyond which it is first tried with less: a proof needs no image of full size."""
 _LESS = 8
-LARGE_MEAN = "large mean"
 KINDS: tuple[tuple[str, float, float], ...] = (
     ("ordinary", 1.0, 0.0),
     ("small variance", 0.02, 0.0),
     ("shifted", 1.0, 3.0),
     ("large", 300.0, 0.0),
-    (LARGE_MEAN, 1.0, 100.0),
+    ("large mean", 1.0, 100.0),
 )
 """Name, standard deviation and mean of the inputs."""
+_LARGEST_MEAN = 100.0
+"""Deviations of the largest mean."""
+
+
+def share_of_mean(kind: str) -> float:
+    """Give the mean of a kind of inputs in deviations, as a part of the largest one."""
+    return next(mean / deviation for name, deviation, mean in KINDS if name == kind) / _LARGEST_MEAN
 
 
 @dataclass(frozen=True)

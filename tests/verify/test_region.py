@@ -132,3 +132,32 @@ def test_few_values_far_from_zero_are_no_fault_of_the_rewrite(width: int) -> Non
     outcome = verify_rewrite(replace(rewrite, region=tuple(graph.nodes)), Constants(graph), 17)
 
     assert not isinstance(outcome, Failure), outcome
+
+
+@pytest.mark.parametrize(("tolerance", "is_bug"), [(0.0, True), (1e-6, False)])
+def test_an_operator_that_cancels_by_definition_is_too_inexact_and_no_bug(
+    tolerance: float, is_bug: bool
+) -> None:
+    graph = layer_norm()
+    constants = Constants(graph)
+    half = Computed((), 1, lambda: np.float64(1e-5))
+    x = graph.inputs[0]
+    axes = {"axes": [-1]}
+    mean = NewNode("ReduceMean", (x,), axes)
+    square = NewNode("ReduceMean", (NewNode("Mul", (x, x)),), axes)
+    variance = NewNode("Sub", (square, NewNode("Mul", (mean, mean))))
+    root = NewNode("Sqrt", (NewNode("Abs", (NewNode("Add", (variance, half)),)),))
+    one_pass = NewNode("Div", (NewNode("Sub", (x, mean)), root))
+    rewrite = Rewrite(
+        "t",
+        Applicability.SAFE,
+        (Replace((graph.outputs[0],), one_pass),),
+        tuple(graph.nodes),
+        tolerance=tolerance,
+    )
+
+    outcome = verify_rewrite(rewrite, constants, 17)
+
+    assert isinstance(outcome, Failure)
+    assert outcome.moved == is_bug
+    assert "large mean" in outcome.detail
