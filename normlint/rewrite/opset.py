@@ -50,11 +50,8 @@ def raise_opset(context: Context, to: int) -> list[Rewrite] | NotFixed:
 
 def _raised(node: Node, graph: Graph, to: int, kernels: Kernels) -> Rewrite | None:
     """Give the rewrite of a node, None where it may stay. Raises Unfaithful."""
-    steps = _steps(node.op, graph.opset, to)
-    if not steps:
-        return None
     draft = Draft.of(node)
-    for older, newer in steps:
+    for older, newer in _steps(node.op, graph.opset, to):
         convert = CONVERTERS.get((newer.name, newer.since_version))
         if convert is not None:
             convert(draft)
@@ -62,7 +59,8 @@ def _raised(node: Node, graph: Graph, to: int, kernels: Kernels) -> Rewrite | No
             _demand_addition(draft, older, newer)
     if not draft.changed:
         if kernels.loses(node):
-            raise Unfaithful("onnxruntime has no kernel for its definition there")
+            # It may run by its definition as a function at the one opset only.
+            raise Unfaithful("onnxruntime has no kernel for it there")
         return None
     outputs = node.outputs if draft.keeps_outputs else node.outputs[:1]
     tensors = tuple(tensor if tensor.name else None for tensor in outputs)

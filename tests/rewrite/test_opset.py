@@ -202,3 +202,12 @@ def test_a_rewrite_covers_one_node_and_keeps_its_outputs() -> None:
     assert [node.op for node in rewrite.region] == ["Split"]
     (edit,) = rewrite.edits
     assert [tensor.name for tensor in edit.tensors] == ["a", "b"]  # type: ignore[union-attr]
+
+
+def test_an_operator_that_the_runtime_runs_at_the_lower_opset_only_keeps_it_there() -> None:
+    text = "g (double[2,8] x) => (double[2,8] y) { y = LeakyRelu<alpha = 0.2>(x) }"
+
+    outcome = raise_opset(context_of(text, opset=17), 23)
+
+    assert isinstance(outcome, NotFixed)
+    assert "no kernel" in outcome.detail
