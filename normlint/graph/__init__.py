@@ -2,6 +2,7 @@
 
 from normlint.graph.exporting import export_graph
 from normlint.graph.importing import build_graph, collector_held, plain_value
+from normlint.graph.ordering import topological
 from normlint.graph.provenance import Addresses, graph_path, metadata, module, source
 from normlint.graph.types import (
     FLOATS,
@@ -34,4 +35,5 @@ __all__ = [
     "module",
     "plain_value",
     "source",
+    "topological",
 ]

@@ -22,7 +22,8 @@ def in_order(graph: Graph) -> list[Node | Constant]:
     ]
     if all(not needed or max(needed) < index for index, needed in enumerate(sources)):
         return items
-    return [items[index] for index in _topological(sources)]
+    order = topological(sources)
+    return [items[index] for index in order] if len(order) == len(items) else items
 
 
 def _sources(item: Node | Constant) -> Iterator[Node | Constant]:
@@ -41,8 +42,8 @@ def _sources(item: Node | Constant) -> Iterator[Node | Constant]:
                 yield tensor.producer
 
 
-def _topological(sources: list[set[int]]) -> list[int]:
-    """Sort by Kahn's algorithm, the lowest index first; a cycle stays as it stood."""
+def topological(sources: list[set[int]]) -> list[int]:
+    """Sort by Kahn's algorithm, the lowest index first; what is on a cycle is left out."""
     readers: dict[int, list[int]] = {}
     waiting = [len(needed - {index}) for index, needed in enumerate(sources)]
     for index, needed in enumerate(sources):
@@ -58,4 +59,4 @@ def _topological(sources: list[set[int]]) -> list[int]:
             waiting[reader] -= 1
             if not waiting[reader]:
                 heapq.heappush(ready, reader)
-    return order if len(order) == len(sources) else list(range(len(sources)))
+    return order

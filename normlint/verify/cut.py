@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
-from normlint.graph import Graph, Node
+from normlint.graph import Graph, Node, topological
 from normlint.rewrite.edit import cast_once
 from normlint.rule import Computed, NewNode, Redirect
 from normlint.verify.legacy import raised
@@ -263,21 +263,7 @@ def sort_nodes(nodes: list[NodeProto]) -> list[NodeProto]:
         {maker[name] for name in _names_read(node) if name in maker} - {index}
         for index, node in enumerate(nodes)
     ]
-    readers: dict[int, list[int]] = {}
-    for index, sources in enumerate(needs):
-        for source in sources:
-            readers.setdefault(source, []).append(index)
-    waiting = [len(sources) for sources in needs]
-    ready = [index for index, count in enumerate(waiting) if not count]
-    order: list[NodeProto] = []
-    while ready:
-        index = ready.pop()
-        order.append(nodes[index])
-        for reader in readers.get(index, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
-    return order
+    return [nodes[index] for index in topological(needs)]
 
 
 def _names_read(node: NodeProto) -> Iterable[str]:
