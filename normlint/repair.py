@@ -82,7 +82,6 @@ class Repair:
             context = Context(graph, self.settings, self.measure)
             said = list(speak(self.rules, context))
             self.note_fixed_by_others(said)
-            self.await_others(Reporter(context.graph), said)
             if not self.round(context, said):
                 break
         self.result.context = context
@@ -127,11 +126,14 @@ class Repair:
             for rule, diagnostic in said
             if diagnostic.rewrite is not None and self.is_allowed(rule, diagnostic)
         ]
-        needed = max((r.opset for _, _, r in candidates), default=0)
+        if not candidates:
+            return False
+        reporter = Reporter(context.graph)
+        self.await_others(reporter, said)
+        needed = max(r.opset for _, _, r in candidates)
         if needed > context.opset:
             return self.raise_to(context, needed, candidates)
         editor = Editor(context.graph)
-        reporter = Reporter(context.graph)
         touched: set[Node] = set()
         made = False
         for rule, diagnostic, rewrite in candidates:
