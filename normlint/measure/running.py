@@ -13,6 +13,7 @@ from normlint.measure.calibration import read_samples
 from normlint.measure.statistics import NormStatistics
 from normlint.model import SaveError, ValuesUnavailable, save_bytes
 from normlint.usage import UsageError
+from normlint.verify.whole import runtime_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,23 +102,12 @@ def open_session(model: ModelFile, extra_outputs: list[str]) -> Any:
 
 def session_of(model: ModelFile, proto: onnx.ModelProto, new_values: Any) -> Any:
     """Load a model, or a changed form of it, into onnxruntime. Raises UsageError."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    if model.path is not None:
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(model.path.parent)
-        )
     try:
-        data = save_bytes(model, proto, new_values)
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        return runtime_of(model, save_bytes(model, proto, new_values))
     except (SaveError, ValuesUnavailable) as fault:
         raise UsageError(f"{model.name} cannot be run: {fault}") from fault
-    except Exception as fault:
-        reason = str(fault).splitlines()[0]
-        raise UsageError(f"{model.name} does not load in onnxruntime: {reason}") from fault
+    except RuntimeError as fault:
+        raise UsageError(f"{model.name} does not load in onnxruntime: {fault}") from fault
 
 
 def run(session: Any, names: list[str], feed: dict[str, Any]) -> list[Any]:

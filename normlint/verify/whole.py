@@ -34,8 +34,8 @@ def compare_models(
     A model that no message of 2 GiB holds cannot be run here, and that is what is said.
     """
     try:
-        before = _session(model, save_bytes(model, model.proto, ()))
-        after = _session(model, save_bytes(model, repaired, new_values))
+        before = runtime_of(model, save_bytes(model, model.proto, ()))
+        after = runtime_of(model, save_bytes(model, repaired, new_values))
     except (SaveError, ValuesUnavailable, RuntimeError) as fault:
         return f"it cannot be run: {fault}"
     tried = 0
@@ -51,7 +51,11 @@ def compare_models(
     return None if tried else "no inputs were found that it accepts; give some with --inputs"
 
 
-def _session(model: ModelFile, data: bytes) -> Any:
+def runtime_of(model: ModelFile, data: bytes) -> Any:
+    """Load a model, or a changed form of it, into onnxruntime without optimisation.
+
+    Raises RuntimeError with the first line of what the runtime says.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
