@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from normlint.diagnosing import diagnose, over
 from normlint.normalization import Form, Kind
-from normlint.rewrite.norm_ops import is_half_fused, layer_norm
+from normlint.rewrite.demands import is_half_fused
+from normlint.rewrite.norm_ops import layer_norm
 from normlint.rule import Applicability, Rule
 
 if TYPE_CHECKING:

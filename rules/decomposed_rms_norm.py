@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from normlint.diagnosing import diagnose, over
 from normlint.normalization import Form, Kind
-from normlint.rewrite.norm_ops import OPSETS, rms_norm
+from normlint.rewrite.demands import OPSETS
+from normlint.rewrite.norm_ops import rms_norm
 from normlint.rewrite.respell import is_fused_by_runtime, respelled_rms_norm
 from normlint.rule import Applicability, NotFixed, Reason, Rule
 from normlint.support import gap

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto
 
-from normlint.rewrite.norm_ops import (
+from normlint.rewrite.demands import (
     Impossible,
-    Vectors,
-    cast_in,
     demand_along,
     demand_plain,
     normalised_shape,
@@ -19,6 +17,8 @@ from normlint.rewrite.norm_ops import (
     trailing,
     working_type,
 )
+from normlint.rewrite.norm_ops import cast_in
+from normlint.rewrite.vectors import Vectors
 from normlint.rule import Computed, NewNode, NotFixed, Reason
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from normlint.rewrite.centre_affine import Fold, bias_folds, mean_folds
 from normlint.rewrite.centre_constants import centred
 from normlint.rewrite.centre_nodes import RMSNorm, centred_bias
 from normlint.rewrite.centre_region import region, rounding, with_readers
-from normlint.rewrite.norm_ops import OPSETS
+from normlint.rewrite.demands import OPSETS
 from normlint.rule import Applicability, NotFixed, Reason, Rewrite
 
 if TYPE_CHECKING:

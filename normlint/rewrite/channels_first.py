@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from normlint.rewrite.norm_ops import (
+from normlint.rewrite.demands import (
     OPSETS,
     Impossible,
-    Vectors,
     demand_along,
     demand_opset,
     demand_plain,
-    large_mean_error,
     refuse,
     working_type,
 )
+from normlint.rewrite.norm_ops import large_mean_error
+from normlint.rewrite.vectors import Vectors
 from normlint.rule import (
     Applicability,
     NewNode,

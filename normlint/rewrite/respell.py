@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto
 
-from normlint.rewrite.norm_ops import (
+from normlint.rewrite.demands import (
     Impossible,
-    Vectors,
-    cast_in,
     demand_along,
     demand_plain,
-    finish,
     normalised_shape,
     trailing,
     working_type,
 )
+from normlint.rewrite.norm_ops import cast_in, finish
+from normlint.rewrite.vectors import Vectors
 from normlint.rule import Computed, NewNode, NotFixed
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from onnx import TensorProto
 
 from normlint.graph import FLOATS
-from normlint.rewrite.norm_ops import (
+from normlint.rewrite.demands import (
     OPSETS,
     Impossible,
-    Vectors,
     demand_along,
     demand_opset,
     normalised_shape,
@@ -19,6 +18,7 @@ from normlint.rewrite.norm_ops import (
     trailing,
 )
 from normlint.rewrite.respell import spelled_rms
+from normlint.rewrite.vectors import Vectors
 from normlint.rule import Applicability, NewNode, NotFixed, Reason, Replace, Rewrite
 from normlint.support import gap
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto
 
-from normlint.rewrite.norm_ops import Impossible, demand_plain, finish, refuse
+from normlint.rewrite.demands import Impossible, demand_plain, refuse
+from normlint.rewrite.norm_ops import finish
 from normlint.rule import Computed, NewNode, NotFixed, Reason
 
 if TYPE_CHECKING:
