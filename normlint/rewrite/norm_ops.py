@@ -40,6 +40,8 @@ _LARGE_MEAN_ERRORS = {
 than the spelling did, and of the definition of GroupNormalization, which runtimes without a kernel
 of their own follow and which has the variance as mean(x²) - mean(x)².
 """
+_FLOAT_ROUNDING = 2.0**-24
+"""Relative error of what exporters write as a float into a model of double, such as 1/12."""
 _FIRST_AXIS = {"InstanceNormalization": 2, "GroupNormalization": 1}
 """The first axis of the statistics; in a GroupNormalization, of those within a group."""
 
@@ -205,7 +207,7 @@ def cast_in(norm: Normalization, work: int) -> Operand:
 
 def large_mean_error(op: str, work: int) -> float:
     """Give the relative error to be expected of an operator where the mean is large."""
-    return 0.0 if work == TensorProto.DOUBLE else _LARGE_MEAN_ERRORS.get(op, 0.0)
+    return _FLOAT_ROUNDING if work == TensorProto.DOUBLE else _LARGE_MEAN_ERRORS.get(op, 0.0)
 
 
 def finish(

@@ -175,6 +175,24 @@ def test_double_stays_double() -> None:
     assert check(text).inputs[1].dtype == TensorProto.DOUBLE  # type: ignore[union-attr]
 
 
+def test_a_factor_that_came_through_float_is_not_proved_in_double_and_no_bug() -> None:
+    factor = float(np.float32(1 / 12))
+    text = f"""
+        g (double[2,12] x) => (double[2,12] y)
+        <double eps = {{0.001}}, double f = {{{factor!r}}}, int64[1] last = {{-1}}> {{
+            s = ReduceSum(x, last) m = Mul(s, f) d = Sub(x, m) q = Mul(d, d)
+            t = ReduceSum(q, last) v = Mul(t, f) e = Add(v, eps) r = Sqrt(e) y = Div(d, r)
+        }}
+    """
+    context = context_of(text)
+    (norm,) = context.norms
+
+    proof = verify_rewrite(made(context, norm), context.constants, context.opset)
+
+    assert isinstance(proof, Failure)
+    assert not proof.moved
+
+
 def test_a_scale_that_a_caller_may_override_stays_an_input() -> None:
     text = f"""
         g (float[2,3,4] x, float[1,1,4] s = {{1,2,3,4}}) => (float[2,3,4] y)
