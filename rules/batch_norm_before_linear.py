@@ -35,7 +35,10 @@ class BatchNormBeforeLinear(Rule):
 
     Safe, for it is made only where it is exact. A convolution that pads with zeros does not see
     the shift at its borders: then the BatchNorm stays (NL111, reason `padding`), unless the shift
-    is zero or one value put in by a Pad stands for the shift of every channel.
+    is zero or one value put in by a Pad stands for the shift of every channel. With
+    `bias-maps = true` it goes even so, where the extents of the image are fixed: what the
+    convolution makes of the shift is a constant image, which is added behind it. That is exact, and
+    costs the memory of one image of the convolution's output; the finding says how much.
 
     ## When not to follow it
 
@@ -83,6 +86,17 @@ class BatchNormBeforeLinear(Rule):
             y = Conv<pads = [1,1,1,1]>(n, w)
         }
         """,
+        (
+            """
+            a_constant_image_for_the_borders (float[N,2,4,4] x) => (float[N,1,5,5] y)
+            <float[1,2,2,2] w = {1,2,3,4,-1,0.5,2,1}, float[2] scale = {1.5,-2},
+             float[2] bias = {0.5,1}, float[2] mean = {0.1,-0.3}, float[2] var = {0.5,2}> {
+                n = BatchNormalization(x, scale, bias, mean, var)
+                y = Conv<pads = [1,1,1,1]>(n, w)
+            }
+            """,
+            {"bias_maps": True},
+        ),
     )
     good = (
         """
@@ -110,7 +124,7 @@ class BatchNormBeforeLinear(Rule):
             if fold.direction is not Direction.FORWARD or fold.refusal:
                 continue
             yield Diagnostic(
-                f"a BatchNorm can go into the {fold.into} behind it",
+                f"a BatchNorm can go into the {fold.into} behind it{fold.cost}",
                 fold.node,
                 (*fold.nodes, *fold.linear),
                 fold.evidence,

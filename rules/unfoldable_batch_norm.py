@@ -31,6 +31,7 @@ class UnfoldableBatchNorm(Rule):
     - `overridable-input`: export without the initializers among the inputs, or `--unsafe-fixes`
     - `weights-not-constant`: a parameter is computed, or is a true input
     - `padding`: a convolution behind it pads with zeros, which the shift does not reach
+      (`bias-maps = true` folds it at the cost of a constant image)
     - `channel-axis-moved`: the channels are not those that the weights make
     - `quantized-between`: fold before quantising
     - `shape-unknown`: run shape inference, or export with shapes

@@ -124,7 +124,7 @@ class UnfoldedAffine(Rule):
             ops = ", ".join(node.op for node in fold.nodes[:4])
             where = "in front of" if fold.direction is Direction.BACKWARD else "behind"
             yield Diagnostic(
-                f"{ops} by constants per channel can go into the {fold.into} {where} it",
+                f"{ops} by constants per channel can go into the {fold.into} {where} it{fold.cost}",
                 fold.node,
                 (*fold.nodes, *fold.linear),
                 fold.evidence,

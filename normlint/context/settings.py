@@ -31,6 +31,9 @@ class Settings:
     """Whether repairs are made that change the function or need a judgement."""
     post_norm_depth: int = 12
     """Layers from which on NL301 reports a Post-LN stack."""
+    bias_maps: bool = False
+    """Whether NL102 and NL103 fold a shift into a convolution that pads with zeros, at the cost of
+    a constant as large as one image that it makes."""
     rms_norm_policy: str = "profitable"
     """`profitable` or `always`: when NL203 makes the swap."""
     rms_norm_ratio: float = 1e-2

@@ -126,6 +126,8 @@ class Weights:
     constants: Constants
     overridable: bool = False
     """Whether initializers that a caller may override count as constants."""
+    bias_maps: bool = False
+    """Whether a shift may become a constant image behind a convolution."""
 
     def require(self, tensor: Tensor | None, at: Node) -> Tensor:
         """Give a tensor whose values are known. Raises Blocked."""

@@ -54,6 +54,12 @@ class Fold:
         ops = list(dict.fromkeys(node.op for node in self.linear))
         return " and ".join(ops)
 
+    @property
+    def cost(self) -> str:
+        """Say what it costs besides, if anything."""
+        size = self.evidence.get("bias_map_bytes")
+        return f"; its shift becomes a constant image of {size} bytes" if size else ""
+
 
 def backward(
     node: Node, source: Tensor, axis: int, affine: Affine, weights: Weights
@@ -91,6 +97,9 @@ def described(
     names = " and ".join(dict.fromkeys(n.op for n in linear))
     title = f"fold {node.op} {direction.value} into {names}"
     merged = tuple(search.merged) if isinstance(search, Backward) else ()
+    evidence = {"direction": direction.value, "linear": len(linear), **_spread(affine)}
+    if isinstance(search, Forward) and search.map_bytes:
+        evidence["bias_map_bytes"] = search.map_bytes
     return Fold(
         node,
         (node, *merged),
@@ -104,7 +113,7 @@ def described(
             rounding=max(rounding(edits), _saturated(linear)),
         ),
         quantized=isinstance(search, Backward) and search.quantized,
-        evidence={"direction": direction.value, "linear": len(linear), **_spread(affine)},
+        evidence=evidence,
     )
 
 

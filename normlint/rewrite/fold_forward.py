@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from normlint.context.linear import Passage
     from normlint.graph import Node, Tensor
     from normlint.rewrite.affine import Affine, Weights
+    from normlint.rewrite.fold_use import Absorbed
     from normlint.rule import Edit, Operand
 
 _MOST = 256
@@ -41,6 +42,8 @@ class Forward:
         self.edits: list[Edit] = []
         self.added = 0
         """How many nodes the new linear operators are more than the old ones."""
+        self.map_bytes = 0
+        """Memory of the constant image that takes up a shift."""
 
     def fold(self, source: Tensor, axis: int, affine: Affine) -> tuple[Edit, ...]:
         """Give the edits after which everybody reads `source` instead. Raises Blocked."""
@@ -107,6 +110,7 @@ class Forward:
             self.nodes.extend(absorbed.nodes)
             self.linear.append(node)
             self.added += absorbed.added
+            self._note_map(absorbed)
             self.edits.append(Replace(absorbed.tensors, absorbed.by))
             return []
         passages = self._passages(node, tensor, axis, affine)
@@ -123,6 +127,13 @@ class Forward:
                 Reason.NO_LINEAR_NEIGHBOUR, node, f"no node reads what {node.op} computes"
             )
         return onward
+
+    def _note_map(self, absorbed: Absorbed) -> None:
+        """Note a constant image; two of them are more work than what they stand for."""
+        if absorbed.map_bytes and self.map_bytes:
+            detail = "more than one convolution would need a map for its bias"
+            raise Blocked(Reason.PADDING, absorbed.nodes[0], detail)
+        self.map_bytes += absorbed.map_bytes
 
     def _is_pair(self, node: Node) -> bool:
         """Whether it is a BatchNormalization after another: the second is merged backward."""

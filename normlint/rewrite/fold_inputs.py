@@ -14,7 +14,8 @@ import numpy as np
 from normlint.context.batch_norms import epsilon_of
 from normlint.context.linear import Blocked
 from normlint.rewrite.affine import is_per_channel
-from normlint.rewrite.fold_outputs import moved, rebuilt
+from normlint.rewrite.fold_maps import bias_map, bytes_of, made_by, reach, refusal, shift_of_taps
+from normlint.rewrite.fold_outputs import added, has_activation, moved, rebuilt
 from normlint.rewrite.fold_products import gemm, matmul
 from normlint.rewrite.fold_quantized import behind_dequantize
 from normlint.rewrite.fold_use import Absorbed, Use, scaled_weight
@@ -49,7 +50,6 @@ def _conv(use: Use) -> Absorbed | None:
     weight = use.weights.require(node.input(1), node)
     shape = use.weights.shape(weight)
     groups = int(node.attrs.get("group", 1))
-    padding = _padding(use, shape[2:])
     if behind_dequantize(weight) is not None:
         raise Blocked(
             Reason.QUANTIZED_BETWEEN, node, f"the weight of {node.op} is quantised for each output"
@@ -60,33 +60,46 @@ def _conv(use: Use) -> Absorbed | None:
     factor = affine.scale.reshape(groups, 1, shape[1], *(1,) * (len(shape) - 2))
     scaled = Scaled(weight, use.weights, factor, view, type_of(node, weight))
     scaled.check(node)
-    inputs: dict[int, Operand] = {0: padding or use.source, 1: scaled.constant()}
-    if affine.has_shift:
-        inputs[2] = _conv_bias(use, weight, view)
-    attrs = {} if padding is None else {"pads": [0] * (2 * (len(shape) - 2))}
-    recipe = rebuilt(node, inputs, attrs)
-    return Absorbed((node.y,), recipe, (node,), added=int(padding is not None))
+    return _with_shift(use, weight, view, scaled.constant())
 
 
-def _padding(use: Use, kernel: tuple[int, ...]) -> NewNode | None:
-    """Give the Pad that a convolution needs in front of it, if any. Raises Blocked."""
+def _with_shift(use: Use, weight: Tensor, view: tuple[int, ...], scaled: Computed) -> Absorbed:
+    """Let a convolution take up the shift: as a bias, behind a Pad, or as a constant image."""
     node, affine = use.node, use.affine
-    auto = node.attrs.get("auto_pad", "NOTSET")
+    inputs: dict[int, Operand] = {0: use.source, 1: scaled}
+    if not affine.has_shift:
+        return Absorbed((node.y,), rebuilt(node, inputs), (node,))
+    kernel = view[3:]
+    found = reach(node, use.source, kernel)
+    if found is not None and found.is_uniform:
+        inputs[2] = _conv_bias(use, weight, view)
+        return Absorbed((node.y,), rebuilt(node, inputs), (node,))
+    padding = None if node.op == "ConvTranspose" else _padding(use)
+    if padding is not None:
+        inputs |= {0: padding, 2: _conv_bias(use, weight, view)}
+        recipe = rebuilt(node, inputs, {"pads": [0] * (2 * len(kernel))})
+        return Absorbed((node.y,), recipe, (node,), added=1)
+    if has_activation(node):
+        found = None
+    if found is None or not use.weights.bias_maps:
+        raise refusal(node, found, made_by(node, view), type_of(node, weight))
+    image = bias_map(use, weight, view, found)
+    recipe = added(node, rebuilt(node, inputs), image)
+    return Absorbed((node.y,), recipe, (node,), added=1, map_bytes=bytes_of(image))
+
+
+def _padding(use: Use) -> NewNode | None:
+    """Give a Pad whose value stands for the shift of every channel, if there is such a value."""
+    node, affine = use.node, use.affine
     pads = [int(pad) for pad in node.attrs.get("pads", ())]
-    if not affine.has_shift or auto == "VALID" or (auto == "NOTSET" and not any(pads)):
-        return None
-    if auto != "NOTSET" and all(extent == 1 for extent in kernel):  # keeps the size without any
-        return None
-    refusal = Blocked(
-        Reason.PADDING, node, f"{node.op} pads with zeros, which the shift does not reach"
-    )
     rank = use.source.rank or node.y.rank
-    if auto != "NOTSET" or rank is None or rank - 2 != len(pads) // 2 or min(pads) < 0:
-        raise refusal
+    automatic = node.attrs.get("auto_pad", "NOTSET") != "NOTSET"
+    if automatic or rank is None or rank - 2 != len(pads) // 2 or min(pads, default=-1) < 0:
+        return None
     try:
         value = affine.pad_after(0.0, node)
     except Blocked:
-        raise refusal from None
+        return None
     half = len(pads) // 2
     full = [0, 0, *pads[:half], 0, 0, *pads[half:]]
     dtype = type_of(node, use.source)
@@ -102,34 +115,30 @@ def _padding(use: Use, kernel: tuple[int, ...]) -> NewNode | None:
 def _conv_bias(use: Use, weight: Tensor, view: tuple[int, ...]) -> Computed:
     """Give b + the sum over channels and taps of W t, for each group of channels."""
     node, weights = use.node, use.weights
-    groups, made, read = view[:3]
-    shift = use.affine.shift.reshape(groups, read)
     bias = node.input(2)
     known = None if bias is None else weights.require(bias, node)
+    sums, made = shift_of_taps(use, weight, view), made_by(node, view)
 
     def compute() -> Array:
-        taps = weights.values(weight).reshape(groups, made, read, -1).sum(axis=3)
-        moved_by: Array = np.einsum("gor,gr->go", taps, shift).reshape(-1)
+        moved_by = np.asarray(sums().reshape(made, -1).sum(axis=1))
         return moved_by if known is None else moved_by + weights.values(known)
 
     dtype = type_of(node, weight if known is None else known)
     name = f"{node.y.name}_bias" if known is None else known.name
-    return computed((groups * made,), dtype, compute, name)
+    return computed((made,), dtype, compute, name)
 
 
 def _conv_transpose(use: Use) -> Absorbed | None:
-    node, affine = use.node, use.affine
+    node = use.node
     if use.position != 0:
         return None
     if use.axis != 1:
         raise moved(node, f"its channels are not those of {node.op}")
     weight = use.weights.require(node.input(1), node)
-    if affine.has_shift:
-        raise Blocked(
-            Reason.PADDING, node, "ConvTranspose sums fewer taps at its borders, so a shift varies"
-        )
-    new = scaled_weight(use, 1, 0, use.weights.shape(weight))
-    return Absorbed((node.y,), rebuilt(node, {0: use.source, 1: new}), (node,))
+    shape = use.weights.shape(weight)
+    groups = int(node.attrs.get("group", 1))
+    view = (groups, shape[0] // groups, *shape[1:])
+    return _with_shift(use, weight, view, scaled_weight(use, 1, 0, shape))
 
 
 def _recurrent(use: Use) -> Absorbed | None:

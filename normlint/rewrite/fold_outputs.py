@@ -42,12 +42,13 @@ def moved(node: Node, detail: str) -> Blocked:
     return Blocked(Reason.CHANNEL_AXIS_MOVED, node, detail)
 
 
-def _has_activation(node: Node) -> bool:
+def has_activation(node: Node) -> bool:
+    """Whether a fused operator applies an activation to what it computes."""
     return node.attrs.get("activation", "") not in {"", "Identity"}
 
 
 def _conv(node: Node, axis: int, affine: Affine, weights: Weights) -> NewNode | None:
-    if _has_activation(node) or node.input(3) is not None:
+    if has_activation(node) or node.input(3) is not None:
         return None
     if axis != 1:
         raise moved(node, f"its channels are not those of {node.op}")
@@ -109,7 +110,7 @@ def rebuilt(node: Node, inputs: dict[int, Operand], attrs: dict[str, Any] | None
 
 
 def _gemm(node: Node, axis: int, affine: Affine, weights: Weights) -> NewNode | None:
-    if _has_activation(node):
+    if has_activation(node):
         return None
     if axis > 1:
         raise moved(node, "Gemm has two axes")

@@ -25,8 +25,9 @@ class Folds:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._weights = Weights(context.constants)
-        self._overridable = Weights(context.constants, overridable=True)
+        maps = context.settings.bias_maps
+        self._weights = Weights(context.constants, bias_maps=maps)
+        self._overridable = Weights(context.constants, overridable=True, bias_maps=maps)
 
     @cached_property
     def batch_norms(self) -> tuple[Fold, ...]:

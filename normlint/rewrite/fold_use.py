@@ -27,6 +27,8 @@ class Absorbed:
     """The nodes whose place they take."""
     added: int = 0
     """How many nodes more they are than before."""
+    map_bytes: int = 0
+    """Memory of the constant image that takes up a shift."""
 
 
 @dataclass(frozen=True, eq=False)
