@@ -114,11 +114,27 @@ class _Analysis:
         while True:
             components = [self._component(sites) for sites in self._connected()]
             poor = [component for component in components if not _pays(component)]
-            if not poor:
+            torn = self._torn(components)
+            if not poor and not torn:
                 return [component for component in components if component.norms]
             for component in poor:
                 self._give_up(component)
+            for at, why in torn:
+                self.pins.pin(at, why)
             self.pins.settle()
+
+    def _torn(self, components: list[Component]) -> list[tuple[Site, Pin]]:
+        """Give the tensors whose operand would be centred for them, and for one that is pinned."""
+        found = []
+        explicit = {at for component in components for at in component.explicit}
+        for component in components:
+            for at in component.sites:
+                if explicit.isdisjoint(self.pins.operands(at)):
+                    continue
+                why = self.pins.of_siblings(at)
+                if why is not None:
+                    found.append((at, why))
+        return found
 
     def _connected(self) -> list[list[Site]]:
         """Give the free tensors in groups that linear operators join."""

@@ -75,6 +75,22 @@ class Pins:
         self.reason[at] = why
         self._fresh.append(at)
 
+    def of_siblings(self, at: Site) -> Pin | None:
+        """Tell why another output of the same node must keep its value; None where none must."""
+        node = at.tensor.producer
+        for tensor in node.outputs if node is not None else ():
+            if tensor is at.tensor or not tensor.name or not (tensor.consumers or tensor.is_output):
+                continue
+            places = [
+                place for place in sites_of_width(tensor, at.width) if place in self.source_of
+            ]
+            if any(self.is_free(place) or place in self.zero_mean for place in places):
+                continue
+            causes = [self.reason[place].follow(place) for place in places if place in self.reason]
+            detail = f"{tensor.name} must keep its value"
+            return causes[0] if causes else Pin(Reason.OTHER_READER, tensor, detail)
+        return None
+
     def settle(self) -> None:
         """Pin the operands of what is pinned: it is computed from their values."""
         while self._fresh:

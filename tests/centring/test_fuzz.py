@@ -5,6 +5,7 @@ import os
 import pytest
 from centring.random_streams import example
 from centring.repairing import outcome
+from centring.soup_nodes import soup
 
 from normlint.context import Settings
 
@@ -13,6 +14,8 @@ BLOCKS = int(os.environ.get("NORMLINT_FUZZ", "300")) // BLOCK
 """NORMLINT_FUZZ=2000 runs so many graphs."""
 EXACT = 1e-7
 """Everything is computed in double; epsilon is rounded to float in an attribute."""
+ROUNDED = 1e-6
+"""Large means, and chains of norms, leave more."""
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -24,6 +27,17 @@ def test_random_streams_stay_equal_and_come_to_rest(block: int) -> None:
         assert found.again == 0, f"seed {seed}"
         made += found.made
     assert made >= BLOCK // 2, "the graphs are not about streams any more"
+
+
+@pytest.mark.parametrize("block", range(BLOCKS // 3))
+def test_random_soups_stay_equal_and_come_to_rest(block: int) -> None:
+    made = 0
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        found = outcome(soup(seed), settings(seed))
+        assert found.error < ROUNDED, f"seed {seed}"
+        assert found.again == 0, f"seed {seed}"
+        made += found.made
+    assert made >= BLOCK // 2, "the graphs have no streams any more"
 
 
 def settings(seed: int) -> Settings:

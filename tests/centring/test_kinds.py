@@ -229,6 +229,15 @@ def cached(b: Builder) -> list[str]:
     return [head(b, norm(b, t)), keys]
 
 
+def halved(b: Builder) -> list[str]:
+    """Parts of a stream of which one is centred explicitly must leave the other as it is."""
+    t = b.input([BATCH, TOKENS, WIDTH])
+    one, other = b.op("Split", t, b.constant([2, 2], np.int64), axis=1, outputs=2)
+    one = b.op("Add", one, feed_forward(b, norm(b, one)))
+    one = b.op("Add", one, feed_forward(b, norm(b, one)))
+    return [head(b, norm(b, one)), b.op("Relu", other)]
+
+
 KINDS: dict[Callable[[Builder], list[str]], tuple[int, int, int]] = {
     pre_norm: (3, 3, 0),
     tied: (2, 2, 0),
@@ -247,6 +256,7 @@ KINDS: dict[Callable[[Builder], list[str]], tuple[int, int, int]] = {
     differences: (2, 2, 0),
     several_norms: (3, 3, 0),
     cached: (3, 3, 0),
+    halved: (3, 3, 1),
 }
 """What can convert, of how many norms, with how many explicit centrings."""
 
