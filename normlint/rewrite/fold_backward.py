@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +19,9 @@ from normlint.context.passages import PASSAGES
 from normlint.rewrite.affine import Affine, Elementwise, elementwise
 from normlint.rewrite.fold_outputs import scale_outputs
 from normlint.rewrite.fold_quantized import behind_dequantize
-from normlint.rewrite.fold_weights import check_shift, computed, vector
+from normlint.rewrite.fold_sums import carrier_of, is_sum, parts_of, product_of
+from normlint.rewrite.fold_weights import check_shift, computed
+from normlint.rewrite.fold_wraps import Tap, rebuild, shifted, wrapped
 from normlint.rule import NewNode, NotFixed, Reason, Redirect, Replace
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from normlint.context.linear import Passage
     from normlint.graph import Node, Tensor
     from normlint.rewrite.affine import Weights
+    from normlint.rewrite.fold_sums import Part, Product
     from normlint.rule import Edit, Operand
 
     Array = np.ndarray[Any, Any]
@@ -39,7 +40,6 @@ _LONGEST = 64
 """Nodes between a scale and shift and its linear operator."""
 _DEEPEST = 8
 """Concats in a row that are followed into all their branches."""
-_LARGEST_SPREAD = 1 << 16
 
 
 class Backward:
@@ -73,7 +73,7 @@ class Backward:
         wraps: list[Wrap] = []
         for _ in range(_LONGEST):
             if depth and self.weights.constants.is_constant(tensor):
-                return _wrapped(self._constant(tensor, axis, affine), wraps)
+                return wrapped(self._constant(tensor, axis, affine), wraps)
             node = self._producer(tensor)
             self._tap(tensor, wraps, depth)
             step = elementwise(node, self.weights.constants)
@@ -84,14 +84,19 @@ class Backward:
             recipe = scale_outputs(node, axis, affine, self.weights)
             if recipe is not None:
                 self._note(node, affine)
-                return _wrapped(recipe, wraps)
+                return wrapped(recipe, wraps)
+            product = product_of(node, axis, affine, self.weights)
+            if product is not None:
+                return wrapped(self._product(product, axis, affine), wraps)
+            if is_sum(node):
+                return wrapped(self._sum(node, axis, affine, depth), wraps)
             passages = self._passages(node, tensor, axis, affine)
             self.nodes.append(node)
             if node.op == "Concat":
-                return _wrapped(self._concat(node, passages, affine, depth), wraps)
+                return wrapped(self._concat(node, passages, affine, depth), wraps)
             if len(node.outputs) > 1 and node.op == "Split":
-                return _wrapped(self._split(node, tensor, passages[0], affine, depth), wraps)
-            wraps.append(_rebuild(node, passages[0], affine))
+                return wrapped(self._split(node, tensor, passages[0], affine, depth), wraps)
+            wraps.append(rebuild(node, passages[0], affine))
             affine = affine.across(passages[0])
             tensor, axis = passages[0].tensor, passages[0].axis
         raise Blocked(Reason.NO_LINEAR_NEIGHBOUR, tensor, "no linear operator is near")
@@ -117,8 +122,8 @@ class Backward:
         """Let those who read the extents of a tensor read those of what takes its place."""
         for reader in shape_readers(tensor):
             self.nodes.append(reader)
-            outermost = not depth and all(isinstance(wrap, _Tap) for wrap in wraps)
-            wraps.append(_Tap(reader, tensor, self.edits, self.anchor.y if outermost else None))
+            outermost = not depth and all(isinstance(wrap, Tap) for wrap in wraps)
+            wraps.append(Tap(reader, tensor, self.edits, self.anchor.y if outermost else None))
 
     def _hindrance(self, tensor: Tensor) -> NotFixed | None:
         if tensor.is_output:
@@ -136,6 +141,8 @@ class Backward:
         if node.op in LINEAR or node.op == "BatchNormalization":
             return True
         passes = node.op in PASSAGES or elementwise(node, self.weights.constants) is not None
+        if not passes and is_sum(node):
+            return all(_is_reached(tensor) for tensor in node.inputs)
         return passes and linear_beyond(node.inputs, up=True) is not None
 
     def _passages(self, node: Node, tensor: Tensor, axis: int, affine: Affine) -> list[Passage]:
@@ -182,37 +189,9 @@ class Backward:
                 step.node,
                 f"the constant of {step.node.op} varies along other axes",
             )
-        wraps.append(self._shifted(step, axis, affine))
+        wraps.append(shifted(step, axis, affine, self.weights))
         self.nodes.append(step.node)
         return affine.without_shift()
-
-    def _shifted(self, step: Elementwise, axis: int, affine: Affine) -> Wrap:
-        """Describe an Add or Sub whose constant is no vector of channels: it takes the shift."""
-        node, constant = step.node, step.constant
-        rank = step.x.rank
-        if rank is None or node.y.rank != rank:
-            raise Blocked(
-                Reason.SHAPE_UNKNOWN, node, f"the rank of what {node.op} reads is unknown"
-            )
-        shape = tuple(-1 if k == axis else 1 for k in range(rank))
-        scale, shift = affine.scale.reshape(shape), affine.shift.reshape(shape)
-        before = self.weights.shape(constant)
-        after = np.broadcast_shapes(before, scale.shape)
-        if math.prod(after) > max(math.prod(before), _LARGEST_SPREAD):
-            raise Blocked(Reason.BROADCAST, node, f"the constant of {node.op} would grow")
-        sign = -1 if node.op == "Sub" and step.position == 0 else 1
-
-        def compute() -> Array:
-            return np.asarray(scale * self.weights.values(constant) + sign * shift)
-
-        new = computed(after, constant.dtype, compute, constant.name)
-        position = step.position
-
-        def wrap(inner: Operand) -> NewNode:
-            inputs = (inner, new) if position == 0 else (new, inner)
-            return NewNode(node.op, inputs, node.attrs, node)
-
-        return wrap
 
     def _concat(self, node: Node, passages: list[Passage], affine: Affine, depth: int) -> NewNode:
         if depth >= _DEEPEST:
@@ -224,6 +203,46 @@ class Backward:
             for passage in passages
         )
         return NewNode("Concat", parts, node.attrs, node)
+
+    def _product(self, product: Product, axis: int, affine: Affine) -> NewNode:
+        """Let the small factor of a product take the scale."""
+        recipe = product.recipe(axis, affine, self.weights)
+        self.nodes += [product.node, product.step.node]
+        self.linear.append(product.node)
+        self.quantized = self.quantized or product.is_quantized
+        return recipe
+
+    def _sum(self, node: Node, axis: int, affine: Affine, depth: int) -> NewNode:
+        """Let every part of a sum take the scale, and one of them the shift."""
+        if depth >= _DEEPEST:
+            raise Blocked(Reason.NO_LINEAR_NEIGHBOUR, node, "too many sums in a row")
+        self.nodes.append(node)
+        try:
+            parts = parts_of(node, axis, affine.channels)
+            return self._parts(node, parts, affine, depth)
+        except Blocked as blocked:
+            if linear_beyond(node.inputs, up=True) is None:
+                raise _blocked(obstacle(node, up=True)) from blocked
+            raise
+
+    def _parts(self, node: Node, parts: list[Part], affine: Affine, depth: int) -> NewNode:
+        carrier = carrier_of(parts, self.weights)
+        unscaled = bool(np.all(affine.scale == 1))
+        operands: list[Operand] = []
+        for part in parts:
+            if part is not carrier and unscaled:
+                operands.append(part.tensor)
+                continue
+            given = affine if part is carrier else affine.without_shift()
+            if part.sign < 0:
+                given = Affine(given.scale, -given.shift)
+            try:
+                operands.append(self.pull(part.tensor, part.axis, given, depth + 1))
+            except Blocked as blocked:
+                reason, at = blocked.not_fixed.reason, blocked.not_fixed.at
+                detail = f"{node.op} adds what cannot take it up: {blocked.not_fixed.detail}"
+                raise Blocked(reason, at, detail) from blocked
+        return NewNode(node.op, tuple(operands), node.attrs, node)
 
     def _constant(self, tensor: Tensor, axis: int, affine: Affine) -> Operand:
         """Give a constant part of a Concat, scaled and shifted."""
@@ -251,46 +270,19 @@ class Backward:
         return tensor
 
 
-@dataclass(frozen=True, eq=False)
-class _Tap:
-    """Makes a node read the extents or the type of another tensor; passes the value on."""
-
-    reader: Node
-    tensor: Tensor
-    """What it reads now."""
-    edits: list[Edit]
-    instead: Tensor | None
-    """What it reads; None for the value that is passed on."""
-
-    def __call__(self, inner: Operand) -> Operand:
-        reader = self.reader
-        source = inner if self.instead is None else self.instead
-        inputs = tuple(source if given is self.tensor else given for given in reader.inputs)
-        recipe = NewNode(reader.op, inputs, reader.attrs, reader)
-        self.edits.append(Replace((reader.y,), recipe))
-        return inner
-
-
-def _wrapped(operand: Operand, wraps: list[Wrap]) -> Operand:
-    for wrap in reversed(wraps):
-        operand = wrap(operand)
-    return operand
+def _is_reached(tensor: Tensor) -> bool:
+    """Whether a linear operator computes a tensor, with nothing but layout between."""
+    for _ in range(_LONGEST):
+        node = tensor.producer
+        if node is None:
+            return False
+        if node.op in LINEAR or node.op == "BatchNormalization":
+            return True
+        if node.op not in PASSAGES:
+            return False
+        tensor = node.inputs[0]
+    return False
 
 
 def _blocked(not_fixed: NotFixed) -> Blocked:
     return Blocked(not_fixed.reason, not_fixed.at, not_fixed.detail)
-
-
-def _rebuild(node: Node, passage: Passage, affine: Affine) -> Wrap:
-    """Describe a node that passes: the same on another input, a Pad with a constant that fits."""
-    rest: list[Operand] = [tensor if tensor.name else None for tensor in node.inputs[1:]]
-    attrs = dict(node.attrs)
-    if passage.pad is not None:
-        value = affine.pad_before(passage.pad, node)
-        dtype = node.y.dtype or node.inputs[0].dtype
-        if node.inputs[1:]:
-            rest.extend([None] * (2 - len(rest)))
-            rest[1] = vector(np.asarray(value), dtype, f"{node.y.name}_value")
-        else:
-            attrs["value"] = value
-    return lambda inner: NewNode(node.op, (inner, *rest), attrs, node, node.domain or "")

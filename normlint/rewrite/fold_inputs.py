@@ -14,7 +14,15 @@ import numpy as np
 from normlint.context.batch_norms import epsilon_of
 from normlint.context.linear import Blocked
 from normlint.rewrite.affine import is_per_channel
-from normlint.rewrite.fold_maps import bias_map, bytes_of, made_by, reach, refusal, shift_of_taps
+from normlint.rewrite.fold_maps import (
+    bias_map,
+    bytes_of,
+    everywhere,
+    made_by,
+    reach,
+    refusal,
+    shift_of_taps,
+)
 from normlint.rewrite.fold_outputs import added, has_activation, moved, rebuilt
 from normlint.rewrite.fold_products import gemm, matmul
 from normlint.rewrite.fold_quantized import behind_dequantize
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from normlint.graph import Tensor
+    from normlint.rewrite.fold_maps import Reach
     from normlint.rule import Computed, Operand
 
     Array = np.ndarray[Any, Any]
@@ -72,11 +81,11 @@ def _with_shift(use: Use, weight: Tensor, view: tuple[int, ...], scaled: Compute
     kernel = view[3:]
     found = reach(node, use.source, kernel)
     if found is not None and found.is_uniform:
-        inputs[2] = _conv_bias(use, weight, view)
+        inputs[2] = _conv_bias(use, weight, view, found)
         return Absorbed((node.y,), rebuilt(node, inputs), (node,))
     padding = None if node.op == "ConvTranspose" else _padding(use)
     if padding is not None:
-        inputs |= {0: padding, 2: _conv_bias(use, weight, view)}
+        inputs |= {0: padding, 2: _conv_bias(use, weight, view, everywhere(kernel))}
         recipe = rebuilt(node, inputs, {"pads": [0] * (2 * len(kernel))})
         return Absorbed((node.y,), recipe, (node,), added=1)
     if has_activation(node):
@@ -112,15 +121,15 @@ def _padding(use: Use) -> NewNode | None:
     return NewNode("Pad", (use.source, amounts, constant), {"mode": "constant"})
 
 
-def _conv_bias(use: Use, weight: Tensor, view: tuple[int, ...]) -> Computed:
-    """Give b + the sum over channels and taps of W t, for each group of channels."""
+def _conv_bias(use: Use, weight: Tensor, view: tuple[int, ...], found: Reach) -> Computed:
+    """Give b + the sum over channels and taps that are reached of W t."""
     node, weights = use.node, use.weights
     bias = node.input(2)
     known = None if bias is None else weights.require(bias, node)
     sums, made = shift_of_taps(use, weight, view), made_by(node, view)
 
     def compute() -> Array:
-        moved_by = np.asarray(sums().reshape(made, -1).sum(axis=1))
+        moved_by = found.summed(sums()).reshape(made)
         return moved_by if known is None else moved_by + weights.values(known)
 
     dtype = type_of(node, weight if known is None else known)

@@ -58,6 +58,11 @@ class Reach:
         return total
 
 
+def everywhere(kernel: tuple[int, ...]) -> Reach:
+    """Give what a convolution sees that reads nothing but the inside."""
+    return Reach(tuple(np.ones((1, taps)) for taps in kernel))
+
+
 def reach(node: Node, source: Tensor, kernel: tuple[int, ...]) -> Reach | None:
     """Find the taps that read the inside of an image; None where extents are not known.
 
@@ -101,11 +106,12 @@ class _Axis:
 
     def direct(self, extent: int | None) -> Array | None:
         """Give which taps of a convolution read the inside, at each place."""
-        before, after = self._padding(extent)
-        if before == after == 0:
+        padding = self._padding(extent)
+        if padding == (0, 0):
             return np.ones((1, self.kernel))
-        if extent is None or before is None:
+        if extent is None or padding is None:
             return None
+        before, after = padding
         places = (extent + before + after - self._span) // self.stride + 1
         if not 0 < places * self.kernel <= _LARGEST:
             return None
@@ -113,7 +119,7 @@ class _Axis:
         read = np.arange(places)[:, None] * self.stride + taps
         return np.asarray((read >= 0) & (read < extent), np.float64)
 
-    def _padding(self, extent: int | None) -> tuple[int, int] | tuple[None, None]:
+    def _padding(self, extent: int | None) -> tuple[int, int] | None:
         """Give the zeros in front and behind; None where they depend on an unknown extent."""
         auto = self.node.attrs.get("auto_pad", "NOTSET")
         if auto == "NOTSET":
@@ -121,7 +127,7 @@ class _Axis:
         if auto == "VALID" or self.kernel == 1:
             return 0, 0
         if extent is None:
-            return None, None
+            return None
         places = -(-extent // self.stride)
         total = max((places - 1) * self.stride + self._span - extent, 0)
         half = total // 2

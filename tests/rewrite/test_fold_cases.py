@@ -478,7 +478,9 @@ def test_a_sum_with_something_computed_is_no_bias() -> None:
             y = BatchNormalization(t, s, b, m, v)
         }}"""
 
-    assert reasons(text) == ["no-linear-neighbour"]
+    assert reasons(text) == ["graph-output"]
+    hidden = text.replace(", float[1,2,4,4] z)", ")")
+    assert reasons(hidden) == ["activation-between"]
 
 
 def test_a_matrix_of_biases_takes_the_shift() -> None:
