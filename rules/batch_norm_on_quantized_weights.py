@@ -18,7 +18,9 @@ class BatchNormOnQuantizedWeights(Rule):
     ## What it does
 
     Reports a BatchNorm behind a Conv, ConvTranspose, Gemm or MatMul whose weight comes from a
-    `DequantizeLinear`, where its factor can go into the scale of that.
+    `DequantizeLinear`, where its factor can go into the scale of that; and one behind the
+    ConvInteger or MatMulInteger of dynamic quantisation, where it can go into the scale that their
+    sums are multiplied by.
 
     ## Why is this bad?
 
@@ -65,6 +67,20 @@ class BatchNormOnQuantizedWeights(Rule):
          float[2] var = {0.5,2}> {
             w = DequantizeLinear<axis = 1>(q, s)
             c = MatMul(x, w)
+            y = BatchNormalization(c, scale, bias, mean, var)
+        }
+        """,
+        """
+        dynamically_quantised (float[N,3] x) => (float[N,2] y)
+        <int8[3,2] q = {10,20,-30,40,-10,5}, float s = {0.05}, float[2] b = {0.25,1},
+         float[2] scale = {1.5,-2}, float[2] bias = {0.5,1}, float[2] mean = {0.1,-0.3},
+         float[2] var = {0.5,2}> {
+            xq, xs, xz = DynamicQuantizeLinear(x)
+            sums = MatMulInteger(xq, q, xz)
+            rounded = Cast<to = 1>(sums)
+            scales = Mul(xs, s)
+            product = Mul(rounded, scales)
+            c = Add(product, b)
             y = BatchNormalization(c, scale, bias, mean, var)
         }
         """,

@@ -31,7 +31,8 @@ class QuantizedBeforeFolding(Rule):
 
     The two were meant to be one operator. Between them the values are rounded to 256 steps of a
     range that the BatchNorm changes at once, channel by channel; and the BatchNorm itself runs in
-    float between integer operators.
+    float between integer operators. Behind ConvInteger and MatMulInteger nothing but the weight was
+    rounded: there NL104 repairs it without loss.
 
     ## Example
 

@@ -29,7 +29,8 @@ class UnfoldedBatchNorm(Rule):
 
     Reports a `BatchNormalization` on running statistics behind a Conv, ConvTranspose, Gemm or
     MatMul (with or without the Add of a bias), also through operators that change the layout only,
-    through Concat, pooling and Resize, or behind another BatchNorm.
+    through Concat, pooling and Resize, behind a sum of several of them, or behind another
+    BatchNorm.
 
     ## Why is this bad?
 
@@ -41,7 +42,7 @@ class UnfoldedBatchNorm(Rule):
 
     `Conv(x, W, b)`, `BatchNormalization` becomes `Conv(x, s·W, s·b + t)` with
     s = scale / √(var + ε) and t = bias − s · mean. A weight that is read elsewhere too
-    is copied.
+    is copied. Of a sum every part takes the factor, and one of them the shift.
 
     ## Fix safety
 
@@ -103,6 +104,17 @@ class UnfoldedBatchNorm(Rule):
             d = Conv(x, w)
             joined = Concat<axis = 1>(c, d)
             y = BatchNormalization(joined, scale, bias, mean, var)
+        }
+        """,
+        """
+        sum_of_two_convolutions (float[1,1,4,4] x) => (float[1,2,3,3] y)
+        <float[2,1,2,2] v = {1,2,3,4,-1,0.5,2,1}, float[2,1,2,2] w = {-1,0.5,2,1,1,2,3,4},
+         float[2] scale = {1.5,-2}, float[2] bias = {0.5,1}, float[2] mean = {0.1,-0.3},
+         float[2] var = {0.5,2}> {
+            c = Conv(x, v)
+            d = Conv(x, w)
+            sum = Add(c, d)
+            y = BatchNormalization(sum, scale, bias, mean, var)
         }
         """,
     )

@@ -68,11 +68,13 @@ def _conv(use: Use) -> Absorbed | None:
     view = (groups, shape[0] // groups, *shape[1:])
     factor = affine.scale.reshape(groups, 1, shape[1], *(1,) * (len(shape) - 2))
     scaled = Scaled(weight, use.weights, factor, view, type_of(node, weight))
+    if scaled.is_same:
+        return _with_shift(use, weight, view, weight)
     scaled.check(node)
     return _with_shift(use, weight, view, scaled.constant())
 
 
-def _with_shift(use: Use, weight: Tensor, view: tuple[int, ...], scaled: Computed) -> Absorbed:
+def _with_shift(use: Use, weight: Tensor, view: tuple[int, ...], scaled: Operand) -> Absorbed:
     """Let a convolution take up the shift: as a bias, behind a Pad, or as a constant image."""
     node, affine = use.node, use.affine
     inputs: dict[int, Operand] = {0: use.source, 1: scaled}

@@ -67,15 +67,17 @@ def _conv(node: Node, axis: int, affine: Affine, weights: Weights) -> NewNode | 
         raise Blocked(Reason.BROADCAST, node, f"{node.op} makes {made} channels")
     axis_of_weight = 1 if node.op == "ConvTranspose" else 0
     scaled = Scaled(weight, weights, factor, view, type_of(node, weight))
-    new: Operand = _weight(node, 1, scaled)
+    new = _weight(node, 1, scaled)
     if new is None:
         new = scale_dequantize(node, weight, axis_of_weight, affine, weights, groups=groups)
     bias = _bias(node, node.input(2), affine, weights, new_type=type_of(node, node.inputs[0]))
     return rebuilt(node, {1: new, 2: bias})
 
 
-def _weight(node: Node, position: int, scaled: Scaled) -> Computed | None:
-    """Give the new weight; None where it is quantised."""
+def _weight(node: Node, position: int, scaled: Scaled) -> Operand:
+    """Give the new weight, or the old one where the factor is 1; None where it is quantised."""
+    if scaled.is_same:
+        return node.inputs[position]
     if behind_dequantize(node.inputs[position]) is not None:
         return None
     scaled.check(node)
@@ -122,9 +124,7 @@ def _gemm(node: Node, axis: int, affine: Affine, weights: Weights) -> NewNode | 
     shape = weights.shape(weight)
     if shape[along] != affine.channels:
         raise Blocked(Reason.BROADCAST, node, f"Gemm makes {shape[along]} channels")
-    new: Operand = _weight(
-        node, position, Scaled(weight, weights, factor, shape, type_of(node, weight))
-    )
+    new = _weight(node, position, Scaled(weight, weights, factor, shape, type_of(node, weight)))
     if new is None:
         new = scale_dequantize(node, weight, along, affine, weights)
     bias, attrs = _gemm_bias(node, axis, affine, weights)
@@ -178,9 +178,7 @@ def _matmul(node: Node, axis: int, affine: Affine, weights: Weights) -> NewNode 
     if shape[along] != affine.channels:
         raise Blocked(Reason.BROADCAST, node, f"{node.op} makes {shape[along]} channels")
     factor = affine.scale.reshape(tuple(-1 if k == along else 1 for k in range(len(shape))))
-    new: Operand = _weight(
-        node, position, Scaled(weight, weights, factor, shape, type_of(node, weight))
-    )
+    new = _weight(node, position, Scaled(weight, weights, factor, shape, type_of(node, weight)))
     if new is None:
         new = scale_dequantize(node, weight, along, affine, weights)
     product = rebuilt(node, {position: new})

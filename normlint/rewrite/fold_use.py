@@ -13,7 +13,7 @@ from normlint.rule import NewNode, Reason
 if TYPE_CHECKING:
     from normlint.graph import Node, Tensor
     from normlint.rewrite.affine import Affine, Weights
-    from normlint.rule import Computed
+    from normlint.rule import Operand
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Use:
     weights: Weights
 
 
-def scaled_weight(use: Use, position: int, along: int, shape: tuple[int, ...]) -> Computed:
+def scaled_weight(use: Use, position: int, along: int, shape: tuple[int, ...]) -> Operand:
     """Give the weight at a position times the scale, along one of its axes. Raises Blocked."""
     node = use.node
     weight = node.inputs[position]
@@ -57,5 +57,7 @@ def scaled_weight(use: Use, position: int, along: int, shape: tuple[int, ...]) -
         raise Blocked(Reason.BROADCAST, node, f"{node.op} reads {shape[along]} channels")
     factor = use.affine.scale.reshape(tuple(-1 if k == along else 1 for k in range(len(shape))))
     scaled = Scaled(weight, use.weights, factor, shape, type_of(node, weight))
+    if scaled.is_same:
+        return weight
     scaled.check(node)
     return scaled.constant()

@@ -36,6 +36,11 @@ class Scaled:
     """The weight's shape, with an axis split in two where groups ask for it; -1 is not allowed."""
     dtype: int
 
+    @property
+    def is_same(self) -> bool:
+        """Whether the new weight is the old one."""
+        return bool(np.all(self.factor == 1))
+
     def compute(self) -> Array:
         """Give the new weight. Raises ValueError where it leaves the range of its type."""
         values = self.weights.values(self.tensor)

@@ -74,7 +74,6 @@ def test_it_is_exact_for_every_kind_of_convolution(seed: int) -> None:
     assert_same(model, after)
 
 
-@pytest.mark.parametrize("text", [PADDED, TRANSPOSED])
 def test_a_single_place_may_see_a_part_of_the_kernel_only() -> None:
     single = PADDED.replace("float[N,2,5,5]", "float[N,2,1,1]").replace(
         "pads = [1,1,1,1]", "pads = [1,1,0,0]"
@@ -83,6 +82,7 @@ def test_a_single_place_may_see_a_part_of_the_kernel_only() -> None:
     assert ops(folded(single)) == ["Conv"]
 
 
+@pytest.mark.parametrize("text", [PADDED, TRANSPOSED])
 def test_it_is_made_only_where_one_asks_and_says_what_it_costs(text: str) -> None:
     report, after = repaired(model_of(text))
     made, new = repaired(model_of(text), bias_maps=True, verify="region")
