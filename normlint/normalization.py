@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from normlint.model.fault import ValuesUnavailable
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from normlint.graph import Graph, Node, Tensor
 
 _LARGEST = 1 << 20
+SKIP_LAYER_NORM = "com.microsoft::SkipLayerNormalization"
+EMBED_LAYER_NORM = "com.microsoft::EmbedLayerNormalization"
+_SUMS = {SKIP_LAYER_NORM: 3, EMBED_LAYER_NORM: 2}
+"""Operators that add first, and their output for the sum."""
 
 
 class Kind(StrEnum):
@@ -113,6 +118,19 @@ class Normalization:
     """Nodes of a spelled-out form by their part: mean, difference, square, variance, root…"""
     constant: bool = False
     """Whether it normalises constants only (weight standardisation)."""
+
+    @cached_property
+    def normalised(self) -> Tensor:
+        """What the statistics are taken of: x, or the sum that the operator computes first.
+
+        Where the node has no output for the sum, no node reads the tensor.
+        """
+        from normlint.graph import hidden
+
+        if self.op_type not in _SUMS:
+            return self.x
+        total = self.anchor.output(_SUMS[self.op_type])
+        return hidden(f"{self.y.name}_sum", self.anchor, self.y) if total is None else total
 
     @property
     def anchor(self) -> Node:

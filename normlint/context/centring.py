@@ -234,10 +234,13 @@ def _pays(component: Component) -> bool:
 
 
 def _is_whole(norm: Normalization) -> bool:
-    """Whether the centring of a spelled-out LayerNorm serves nobody else.
+    """Whether it can read another tensor: a skip norm computes what it reads.
 
+    And whether the centring of a spelled-out LayerNorm serves nobody else.
     Where it does, the LayerNorm shares an explicit centring already, and is an RMSNorm behind it.
     """
+    if norm.normalised is not norm.x:
+        return False
     difference = norm.steps.get("difference")
     if difference is None:
         return True

@@ -6,6 +6,7 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from normlint.context.fused_shapes import FUSED, complete_fused
 from normlint.context.integer_shapes import OPERANDS, complete_integers
 from normlint.graph import Variable
 from normlint.recognise.extents import numbers, reshaped
@@ -26,9 +27,8 @@ _SAME = (
     *("Softplus", "HardSigmoid", "HardSwish", "Elu", "Selu", "LeakyRelu", "PRelu", "Reciprocal"),
     *("QuantizeLinear", "DequantizeLinear", "Floor", "Ceil", "Round", "Not", "Softsign", "Mish"),
 )
-_SKIPS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 _MICROSOFT = frozenset(
-    ("QuickGelu", "FastGelu", "Gelu", "BiasGelu", "SimplifiedLayerNormalization", *_SKIPS)
+    ("QuickGelu", "FastGelu", "Gelu", "BiasGelu", "SimplifiedLayerNormalization")
 )
 """Operators of com.microsoft whose first output is like their first input."""
 _CASTS = frozenset(("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"))
@@ -58,6 +58,9 @@ def complete_shapes(graph: Graph, constants: Constants) -> None:
 def _complete_node(node: Node, constants: Constants) -> None:
     if node.op in OPERANDS and node.outputs:
         complete_integers(node)
+    elif node.op in FUSED and node.domain == "com.microsoft":
+        with suppress(LookupError, TypeError):
+            complete_fused(node)
     elif node.op in _READERS and (node.is_standard or node.op in _MICROSOFT):
         _complete_type(node)
         # A file may hold any nonsense, and what follows from that is not known.
@@ -68,7 +71,11 @@ def _complete_node(node: Node, constants: Constants) -> None:
 def _complete_type(node: Node) -> None:
     """Give the result of arithmetic the type of an operand, where inference stopped before it."""
     y = node.outputs[0] if node.outputs else None
-    if not isinstance(y, Variable) or y.dtype or node.op in _CASTS | _TESTS:
+    if not isinstance(y, Variable) or y.dtype:
+        return
+    if node.op == "Cast" and isinstance(node.attrs.get("to"), int):
+        y.dtype = node.attrs["to"]
+    if node.op in _CASTS | _TESTS:
         return
     operands = node.inputs[1:] if node.op == "Where" else node.inputs
     wanted = operands[:1] if node.op in _FROM_FIRST else operands
@@ -83,7 +90,7 @@ def _complete(node: Node, constants: Constants) -> None:
         values = constants.known(y)
         y.shape = y.shape if values is None else values.shape
     if not _is_static(y.shape):
-        y.shape = _merged(y.shape, _derived(node, constants))
+        y.shape = merged(y.shape, _derived(node, constants))
 
 
 def _derived(node: Node, constants: Constants) -> Shape | None:
@@ -98,7 +105,7 @@ def _derived(node: Node, constants: Constants) -> Shape | None:
     return _READERS[node.op](node, [s for s in given if s is not None], constants)
 
 
-def _merged(declared: Shape | None, derived: Shape | None) -> Shape | None:
+def merged(declared: Shape | None, derived: Shape | None) -> Shape | None:
     """Keep what is declared, but for extents that are not numbers there and are here."""
     if declared is None or derived is None or len(declared) != len(derived):
         return derived if declared is None else declared
@@ -279,6 +286,10 @@ def _pad(node: Node, given: list[Shape], constants: Constants) -> Shape | None:
     return tuple(e + low + high if isinstance(e, int) else None for e, low, high in both)
 
 
+def _range(*_: object) -> Shape:
+    return (None,)
+
+
 def _flatten(node: Node, given: list[Shape], _: Constants) -> Shape | None:
     axis = int(node.attrs.get("axis", 1))
     front, back = given[0][:axis], given[0][axis:]
@@ -330,4 +341,5 @@ _READERS: dict[str, Reader] = {
     "Unsqueeze": _unsqueeze,
     "Slice": _slice,
     "Pad": _pad,
+    "Range": _range,
 }

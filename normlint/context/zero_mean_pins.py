@@ -78,7 +78,9 @@ class Pins:
     def of_siblings(self, at: Site) -> Pin | None:
         """Tell why another output of the same node must keep its value; None where none must."""
         node = at.tensor.producer
-        for tensor in node.outputs if node is not None else ():
+        if node is None or self._readers.sum_of(node) is not None:
+            return None
+        for tensor in node.outputs:
             if tensor is at.tensor or not tensor.name or not (tensor.consumers or tensor.is_output):
                 continue
             places = [
@@ -129,6 +131,9 @@ class Pins:
         """Give the outputs of a reader that are centred when the tensor is; none unless all are."""
         if node.graph is not at.tensor.graph:
             return []
+        total = self._readers.sum_of(node)
+        if total is not None:
+            return [total] if total.width == at.width and self._follows(node, at, total) else []
         found = []
         for tensor in node.outputs:
             if not tensor.name or not (tensor.consumers or tensor.is_output):

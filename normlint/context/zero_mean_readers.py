@@ -8,7 +8,7 @@ import numpy as np
 
 from normlint.context.zero_mean_sites import Site, site
 from normlint.context.zero_mean_steps import reduced_axes
-from normlint.normalization import Kind
+from normlint.normalization import EMBED_LAYER_NORM, SKIP_LAYER_NORM, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from normlint.graph import Node, Tensor
     from normlint.normalization import Normalization
 
-_OPS = (None, "LayerNormalization")
-"""Operators that normalise their first input itself, not a sum of several."""
+_OPS = (None, "LayerNormalization", SKIP_LAYER_NORM, EMBED_LAYER_NORM)
+"""Operators that subtract a mean; the last two do so from a sum that they compute first."""
+_ADDING = frozenset(op.rpartition(":")[2] for op in (SKIP_LAYER_NORM, EMBED_LAYER_NORM))
 _SOFTMAX = frozenset(("Softmax", "LogSoftmax", "Hardmax"))
 _EXTREME = frozenset(("ArgMax", "ArgMin"))
 _SHAPE_ONLY = frozenset(("Shape", "Size"))
@@ -32,7 +33,7 @@ def norm_site(norm: Normalization) -> Site | None:
         return None
     if norm.op_type not in _OPS or norm.quantized == "inside":
         return None
-    return site(norm.x, norm.axes)
+    return site(norm.normalised, norm.axes)
 
 
 class Readers:
@@ -50,6 +51,13 @@ class Readers:
             cluster.add(norm)
             for node in norm.nodes:
                 self._parts.setdefault(node, cluster)
+
+    def sum_of(self, node: Node) -> Site | None:
+        """Give the sum that a skip norm computes and normalises, where nothing else leaves it."""
+        cluster = self._parts.get(node)
+        if cluster is None or node.op not in _ADDING or not cluster.is_closed:
+            return None
+        return cluster.at if cluster.at.tensor.producer is node else None
 
     def is_indifferent(self, node: Node, at: Site) -> bool:
         """Whether a node that reads a tensor gives the same for every shift of its channels."""
@@ -178,7 +186,7 @@ class _Cluster:
                     self._is_inside(tensor)
                     for node in self._nodes
                     for tensor in node.outputs
-                    if tensor.name and tensor not in self._results
+                    if tensor.name and tensor not in self._results and tensor is not self.at.tensor
                 )
             )
         return self._closed

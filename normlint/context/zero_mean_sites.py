@@ -125,3 +125,35 @@ def kept(node: Node, out: Site, place: int = 0) -> Step | None:
         return None
     found = Site(x, out.first, out.last)
     return Step(node, ((place, found),)) if found.widths == out.widths else None
+
+
+FULL, ONE = "full", "one"
+"""Operands that have all channels, and those that have one for all."""
+
+
+def role(tensor: Tensor, out: Site) -> tuple[str, Site] | None:
+    """Tell how an operand that is broadcast to the output covers the channels."""
+    if tensor.shape is None:
+        return None
+    offset = len(out.shape) - len(tensor.shape)
+    extents = [tensor.shape[axis - offset] if axis >= offset else 1 for axis in out.axes]
+    if all(extent == 1 for extent in extents):
+        return ONE, out
+    if tuple(extents) != tuple(out.widths):
+        return None
+    return FULL, Site(tensor, out.first - offset, out.last - offset)
+
+
+def roles(node: Node, out: Site, places: Sequence[int]) -> tuple[list[tuple[int, Site]], list[int]]:
+    """Sort operands into full ones and ones without channels. Raises ValueError for others."""
+    full: list[tuple[int, Site]] = []
+    ones: list[int] = []
+    for place in places:
+        found = role(node.inputs[place], out)
+        if found is None:
+            raise ValueError(place)
+        if found[0] == FULL:
+            full.append((place, found[1]))
+        else:
+            ones.append(place)
+    return full, ones

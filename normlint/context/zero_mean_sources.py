@@ -105,11 +105,18 @@ class Sources:
             if self._constants.is_constant(tensor) and not can_be_edited(tensor, self._constants):
                 detail = f"the weights of {how.node.op} are quantised, or of unknown shape"
                 return Unfit(Reason.WRITER_NOT_LINEAR, how.node, detail)
+        if not self._is_kept(how):
+            return Unfit(Reason.NOT_ZERO_MEAN, how.node, "an RMSNorm reads the same sum")
         for place in how.shifts:
             if not self._vanishes(how, place, at):
                 detail = f"what {how.node.op} adds to all channels cannot be left out"
                 return Unfit(Reason.BROADCAST, how.node, detail)
         return how
+
+    def _is_kept(self, how: Step) -> bool:
+        """Whether nothing is to be changed that an RMSNorm of the sum reads as well."""
+        constants = [at for _, at in how.full if self._constants.is_constant(at.tensor)]
+        return how.node.op != "SkipSimplifiedLayerNormalization" or self._are_zero(constants)
 
     def _vanishes(self, how: Step, place: int, at: Site) -> bool:
         """Whether a summand that is the same for all channels can be left out, or be zero."""

@@ -10,22 +10,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from normlint.context.zero_mean_fused import FUSED
 from normlint.context.zero_mean_moves import MOVES, reduced_axes
-from normlint.context.zero_mean_sites import Site, Step, kept
+from normlint.context.zero_mean_sites import ONE, Site, Step, kept, role, roles
 from normlint.graph import FLOATS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from normlint.context.constants import Constants
     from normlint.context.zero_mean_moves import Reader
-    from normlint.graph import Node, Tensor
+    from normlint.graph import Node
 
 __all__ = ["Step", "reduced_axes", "step"]
 
 
 def step(node: Node, out: Site, constants: Constants) -> Step | None:
     """Tell how an output of a node follows from its operands; None where it mixes channels."""
+    if node.domain == "com.microsoft" and node.op in FUSED and out.tensor.is_float:
+        return FUSED[node.op](node, out)
     if not node.is_standard or node.op not in _READERS or not out.tensor.is_float:
         return None
     if node.graph.opset < _BROADCASTS:
@@ -34,44 +35,13 @@ def step(node: Node, out: Site, constants: Constants) -> Step | None:
     return found if found is not None and found.full else None
 
 
-_FULL, _ONE = "full", "one"
 _BROADCASTS = 7
 """The opset from which on the arithmetic operators broadcast as numpy does."""
 
 
-def _role(tensor: Tensor, out: Site) -> tuple[str, Site] | None:
-    """Tell how an operand that is broadcast to the output covers the channels."""
-    if tensor.shape is None:
-        return None
-    offset = len(out.shape) - len(tensor.shape)
-    extents = [tensor.shape[axis - offset] if axis >= offset else 1 for axis in out.axes]
-    if all(extent == 1 for extent in extents):
-        return _ONE, out
-    if tuple(extents) != tuple(out.widths):
-        return None
-    return _FULL, Site(tensor, out.first - offset, out.last - offset)
-
-
-def _roles(
-    node: Node, out: Site, places: Sequence[int]
-) -> tuple[list[tuple[int, Site]], list[int]]:
-    """Sort operands into full ones and ones without channels. Raises ValueError for others."""
-    full: list[tuple[int, Site]] = []
-    ones: list[int] = []
-    for place in places:
-        found = _role(node.inputs[place], out)
-        if found is None:
-            raise ValueError(place)
-        if found[0] == _FULL:
-            full.append((place, found[1]))
-        else:
-            ones.append(place)
-    return full, ones
-
-
 def _sum(node: Node, out: Site, _: Constants) -> Step | None:
     try:
-        full, ones = _roles(node, out, range(len(node.inputs)))
+        full, ones = roles(node, out, range(len(node.inputs)))
     except ValueError:
         return None
     return Step(node, tuple(full), tuple(ones))
@@ -79,7 +49,7 @@ def _sum(node: Node, out: Site, _: Constants) -> Step | None:
 
 def _product(node: Node, out: Site, _: Constants) -> Step | None:
     try:
-        full, _ones = _roles(node, out, (0, 1))
+        full, _ones = roles(node, out, (0, 1))
     except ValueError:
         return None
     if len(full) != 1 or (node.op == "Div" and full[0][0] != 0):
@@ -108,11 +78,11 @@ def _is_off(node: Node, constants: Constants) -> bool:
 
 
 def _where(node: Node, out: Site, _: Constants) -> Step | None:
-    chosen = _role(node.inputs[0], out)
-    if chosen is None or chosen[0] != _ONE:
+    chosen = role(node.inputs[0], out)
+    if chosen is None or chosen[0] != ONE:
         return None
     try:
-        full, ones = _roles(node, out, (1, 2))
+        full, ones = roles(node, out, (1, 2))
     except ValueError:
         return None
     return Step(node, tuple(full), tuple(ones))
@@ -144,7 +114,7 @@ def _gemm(node: Node, out: Site, _: Constants) -> Step | None:
     full, ones = [(place, Site(x, axis, axis))], list[int]()
     if node.input(2) is not None:
         try:
-            more, ones = _roles(node, out, (2,))
+            more, ones = roles(node, out, (2,))
         except ValueError:
             return None
         full.extend(more)

@@ -12,6 +12,7 @@ from normlint.context.zero_mean_sites import Site
 from normlint.context.zero_mean_steps import Step, step
 from normlint.graph import FLOATS
 from normlint.model import ValuesUnavailable
+from normlint.normalization import EMBED_LAYER_NORM, SKIP_LAYER_NORM
 
 if TYPE_CHECKING:
     from normlint.context.constants import Constants
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 _STORED = FLOATS | {TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL, 0}
 """Element types of constants; whatever else weights are stored in, they are quantised."""
+
+
+_BIASES = {"LayerNormalization": 2, SKIP_LAYER_NORM: 3, EMBED_LAYER_NORM: 6}
+"""The input that an operator adds last of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,13 +152,13 @@ def _spans_channels(norm: Normalization, bias: Parameter) -> bool:
 def bias_place(norm: Normalization) -> tuple[Node, int] | None:
     """Give the node that adds the bias of a norm last of all, and the position of the bias."""
     node = norm.y.producer
-    if node is None or norm.bias is None or not node.is_standard:
+    if node is None or norm.bias is None or not (node.is_standard or norm.is_op):
         return None
     places = [k for k, tensor in enumerate(node.inputs) if tensor is norm.bias.tensor]
     if len(places) != 1 or node is not norm.nodes[-1]:
         return None
-    if node.op == "LayerNormalization" and places == [2]:
-        return node, 2
+    if norm.is_op:
+        return (node, places[0]) if places == [_BIASES.get(norm.op_type or "")] else None
     return (node, places[0]) if node.op == "Add" else None
 
 

@@ -14,6 +14,7 @@ from normlint.graph.types import (
     Tensor,
     Values,
     Variable,
+    hidden,
 )
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "collector_held",
     "export_graph",
     "graph_path",
+    "hidden",
     "metadata",
     "module",
     "plain_value",

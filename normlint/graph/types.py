@@ -146,6 +146,13 @@ class Variable(_Tensor, gs.Variable):  # type: ignore[misc] # graphsurgeon has n
         return False
 
 
+def hidden(name: str, node: Node, like: Tensor) -> Variable:
+    """Give a tensor that a node computes on its way and has no output for: nobody reads it."""
+    tensor = Variable(name, node.graph, like.dtype, like.shape)
+    _fill(tensor, inputs=[node], outputs=[])
+    return tensor
+
+
 class Constant(_Tensor, gs.Constant):  # type: ignore[misc] # graphsurgeon has no types
     """An initializer, or the output of a Constant node."""
 

@@ -26,6 +26,17 @@ if TYPE_CHECKING:
     from normlint.rule import Computed, Edit, Operand
 
 
+@dataclass(frozen=True, eq=False)
+class Form:
+    """An operator that takes a node's place, with some of the node's inputs, and its outputs."""
+
+    op: str
+    places: tuple[int | None, ...]
+    """Positions of the inputs that it keeps; None for one that it goes without."""
+    bias: Operand = None
+    """What an Add behind it adds to the first output; None for no Add."""
+
+
 @dataclass(eq=False)
 class Edits:
     """Edits of constants and operands, gathered node by node and made at the end.
@@ -48,6 +59,7 @@ class Edits:
     _operands: dict[tuple[Node, int], Operand] = field(default_factory=dict)
     _dropped: dict[Tensor, Tensor] = field(default_factory=dict)
     _norms: dict[Tensor, NewNode] = field(default_factory=dict)
+    _forms: dict[Node, Form] = field(default_factory=dict)
     _explicit: dict[Tensor, NewNode] = field(default_factory=dict)
     _computed: dict[tuple[object, ...], Computed] = field(default_factory=dict)
     centred_biases: dict[Normalization, Site] = field(default_factory=dict)
@@ -60,8 +72,9 @@ class Edits:
             source = sources[at]
             if isinstance(source, Centred):
                 continue
-            self.changed.setdefault(at.tensor)
-            self.centred_axes[at.tensor] = tuple(axis - len(at.shape) for axis in at.axes)
+            if _is_visible(at.tensor):
+                self.changed.setdefault(at.tensor)
+                self.centred_axes[at.tensor] = tuple(axis - len(at.shape) for axis in at.axes)
             if isinstance(source, Step):
                 self._centre_step(source, at, frozenset(component.explicit))
             elif isinstance(source, Scaled):
@@ -118,6 +131,11 @@ class Edits:
         self._norms[y] = by
         self.touched.update(dict.fromkeys(nodes))
 
+    def reform(self, node: Node, form: Form) -> None:
+        """Have another operator compute what a node does, from inputs that may change as well."""
+        self._forms[node] = form
+        self.touched.setdefault(node)
+
     def drop(self, tensor: Tensor, to: Tensor) -> None:
         """Have the readers of a tensor read another one."""
         self._dropped[tensor] = to
@@ -142,7 +160,9 @@ class Edits:
     def edits(self) -> tuple[Edit, ...]:
         """Give the edits."""
         nodes = dict.fromkeys(node for node, _ in (*self._changes, *self._operands))
-        made: list[Edit] = [self._edited(node) for node in nodes]
+        made: list[Edit] = [self._edited(node) for node in nodes if node not in self._forms]
+        for node, form in self._forms.items():
+            made.extend(self._reformed(node, form))
         made.extend(Replace((y,), by) for y, by in self._norms.items())
         made.extend(Redirect(gone, self.operand(gone)) for gone in self._dropped)
         return tuple(made)
@@ -158,6 +178,25 @@ class Edits:
             outputs=len(node.outputs),
         )
         return Replace(tuple(t if t.name else None for t in node.outputs), by)
+
+    def _reformed(self, node: Node, form: Form) -> list[Edit]:
+        inputs = [None if k is None else self._input(node, k) for k in form.places]
+        while inputs[-1] is None:
+            inputs.pop()
+        by = NewNode(
+            form.op,
+            tuple(inputs),
+            dict(node.attrs),
+            like=node,
+            domain=node.domain or "",
+            outputs=len(node.outputs),
+        )
+        tensors = tuple(t if t.name else None for t in node.outputs)
+        if form.bias is None:
+            return [Replace(tensors, by)]
+        behind = Replace((node.y,), NewNode("Add", (by, form.bias), like=node))
+        rest = (None, *tensors[1:])
+        return [behind] if all(t is None for t in rest) else [Replace(rest, by), behind]
 
     def _width(self, node: Node) -> int:
         places = [place for other, place in self._changes if other is node]
@@ -178,6 +217,12 @@ class Edits:
         if key not in self._computed:
             self._computed[key] = Constant(tensor, self.constants, tuple(ordered)).computed()
         return self._computed[key]
+
+
+def _is_visible(tensor: Tensor) -> bool:
+    """Whether a tensor stands in the graph: the sum of a skip norm may not."""
+    node = tensor.producer
+    return node is None or tensor in node.outputs
 
 
 def extra_bytes(component: Component, sources: dict[Site, Source], constants: Constants) -> int:

@@ -29,6 +29,8 @@ _LAYOUT = frozenset(
     )
 )
 """Operators behind which what was added to every token stands as it was."""
+_BIASED = frozenset(("BiasGelu", "FastGelu"))
+"""Operators of com.microsoft that add a bias first."""
 _SHAPE_ONLY = frozenset(("Shape", "Size"))
 _OPTIONAL_C = 11
 """The opset from which on the third operand of Gemm may be omitted."""
@@ -178,14 +180,20 @@ class _Folding:
 
     def into(self, node: Node, at: Site) -> bool:
         """Note what a linear reader must add to its bias; say whether it can."""
-        reader = {"MatMul": self.into_matmul, "Gemm": self.into_gemm, "Conv": self.into_conv}
-        if node.op not in reader or not node.is_standard or node.graph is not at.tensor.graph:
+        reader = {
+            "MatMul": self.into_matmul,
+            "Gemm": self.into_gemm,
+            "Conv": self.into_conv,
+            "com.microsoft::Attention": self.into_attention,
+        }
+        op = node.op if node.is_standard else f"{node.domain}::{node.op}"
+        if op not in reader or node.graph is not at.tensor.graph:
             return False
         places = [place for place, tensor in enumerate(node.inputs) if tensor is at.tensor]
         if places != [0] or len(node.inputs) < 2:
             return False
         weight = node.inputs[1]
-        return self.constants.is_constant(weight) and reader[node.op](node, at, weight)
+        return self.constants.is_constant(weight) and reader[op](node, at, weight)
 
     def beside(self, node: Node, at: Site) -> bool:
         """Note what the other summand of a residual sum adds instead; say whether it can."""
@@ -223,9 +231,13 @@ class _Folding:
 
     def bias_of(self, reader: Node, product: Tensor, width: int) -> int | None:
         """Give the position of the constant that an Add adds along the last axis."""
-        if reader.op != "Add" or not reader.is_standard or reader.graph is not product.graph:
+        adds = reader.op == "Add" and reader.is_standard
+        fused = reader.op in _BIASED and reader.domain == "com.microsoft" and reader.input(1)
+        if not (adds or fused) or reader.graph is not product.graph:
             return None
         place = 1 if reader.inputs[0] is product else 0
+        if fused and place == 0:
+            return None
         bias = reader.inputs[place]
         if bias is product or not can_be_edited(bias, self.constants):
             return None
@@ -252,6 +264,18 @@ class _Folding:
             return np.asarray(alpha / beta * (self.vector() @ (matrix.T if transposed else matrix)))
 
         self.note(node, 2, node, self.addend(node, width, values, node.y.dtype))
+        return True
+
+    def into_attention(self, node: Node, at: Site, weight: Tensor) -> bool:
+        """Note what the joint projection of queries, keys and values adds."""
+        bias, shape = node.input(2), weight.shape
+        if not at.is_last or shape is None or len(shape) != 2 or bias is None:
+            return False
+        width = shape[1]
+        if not isinstance(width, int) or not can_be_edited(bias, self.constants):
+            return False
+        values = self.addend(node, width, lambda: self.vector() @ self.wide(weight))
+        self.note(node, 2, node, values)
         return True
 
     def into_conv(self, node: Node, at: Site, weight: Tensor) -> bool:

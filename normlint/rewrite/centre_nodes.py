@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto
 
+from normlint.normalization import SKIP_LAYER_NORM
 from normlint.rewrite.demands import (
     Impossible,
     demand_along,
@@ -52,6 +53,11 @@ class RMSNorm:
     """The opset that the nodes are of."""
 
     @property
+    def is_skip(self) -> bool:
+        """Whether it adds first: then it stays an operator of com.microsoft."""
+        return bool(self.norm.op_type == SKIP_LAYER_NORM)
+
+    @property
     def nodes(self) -> int:
         """Number of nodes, without an addition of the bias."""
         if self.is_op:
@@ -68,6 +74,8 @@ class RMSNorm:
 
     def obstacle(self) -> NotFixed | None:
         """Tell why it cannot be written; None where it can."""
+        if self.is_skip:
+            return None
         try:
             self.node(self.norm.x, self.norm.bias)
         except Impossible as impossible:
@@ -116,6 +124,11 @@ class RMSNorm:
         if bias is not None:
             node = NewNode("Add", (node, _aligned(bias, norm, "bias")), like=like)
         return node
+
+
+def bias_operand(norm: Normalization, bias: Parameter) -> Operand:
+    """Give the bias that an Add adds to the result of a norm."""
+    return _aligned(bias, norm, "bias")
 
 
 def centred_bias(norm: Normalization, axes: range) -> Parameter:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from normlint.context.centring import CENTRING, SAVED
 from normlint.context.zero_mean_steps import Step
 from normlint.context.zero_mean_writers import bias_place
-from normlint.rewrite.centre import Edits, extra_bytes
+from normlint.normalization import EMBED_LAYER_NORM, SKIP_LAYER_NORM
+from normlint.rewrite.centre import Edits, Form, extra_bytes
 from normlint.rewrite.centre_affine import Fold, bias_folds, mean_folds
 from normlint.rewrite.centre_constants import centred
-from normlint.rewrite.centre_nodes import RMSNorm, centred_bias
+from normlint.rewrite.centre_nodes import RMSNorm, bias_operand, centred_bias
 from normlint.rewrite.centre_region import region, rounding, with_readers
 from normlint.rewrite.demands import OPSETS
 from normlint.rule import Applicability, NotFixed, Reason, Rewrite
@@ -28,6 +29,8 @@ _OPSET = OPSETS["RMSNormalization"]
 _FUSED = OPSETS["LayerNormalization"]
 _WITHOUT_OP = frozenset(("openvino", "qnn", "tflite", "coreml"))
 """Targets that cannot run RMSNormalization."""
+_SKIP_INPUTS = (0, 1, 2, 4)
+"""What a SkipLayerNormalization reads, without the bias of the norm."""
 _FUSES = "onnxruntime"
 """The target that fuses the spelling of RMSNorm again."""
 
@@ -48,7 +51,7 @@ class Swap:
     @property
     def opset(self) -> int:
         """The least opset that its nodes need; 0 where the model's own will do."""
-        return _OPSET if self.made.is_op else 0
+        return _OPSET if self.made.is_op and not self.made.is_skip else 0
 
 
 @dataclass(eq=False)
@@ -114,7 +117,10 @@ def decide(
     """Decide whether an RMSNorm in place of a LayerNorm of zero mean is allowed, and pays."""
     if norm.permutation is not None:
         return NotFixed(Reason.CHANNEL_AXIS_MOVED, norm.y, "the result is transposed")
-    refusal = _no_op(norm, context)
+    if norm.op_type == EMBED_LAYER_NORM:
+        detail = "EmbedLayerNormalization has no form without the mean"
+        return NotFixed(Reason.TARGET, norm.anchor, detail)
+    refusal = None if norm.op_type == SKIP_LAYER_NORM else _no_op(norm, context)
     opset = max(context.opset, _OPSET) if refusal is None else context.opset
     made = RMSNorm(norm, refusal is None, opset)
     obstacle = made.obstacle()
@@ -167,8 +173,6 @@ def _is_trailing(norm: Normalization) -> bool:
 
 def _swap(edits: Edits, swap: Swap, explicit: dict[Tensor, Site]) -> None:
     norm = swap.norm
-    at = explicit.get(norm.x)
-    x: Operand = edits.explicit(at) if at is not None else edits.operand(norm.x)
     for fold in swap.folds:
         edits.change(fold.node, fold.place, fold.change)
         edits.touched.update(dict.fromkeys(fold.region))
@@ -176,6 +180,12 @@ def _swap(edits: Edits, swap: Swap, explicit: dict[Tensor, Site]) -> None:
     written = edits.centred_biases.get(norm)
     if bias is not None and written is not None:
         bias = centred_bias(norm, written.axes)
+    if swap.made.is_skip:
+        added = None if bias is None else bias_operand(norm, bias)
+        edits.reform(norm.anchor, Form("SkipSimplifiedLayerNormalization", _SKIP_INPUTS, added))
+        return
+    at = explicit.get(norm.x)
+    x: Operand = edits.explicit(at) if at is not None else edits.operand(norm.x)
     edits.replace(norm.y, swap.made.node(x, bias), norm.nodes)
 
 

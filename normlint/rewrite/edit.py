@@ -68,19 +68,25 @@ class Editor:
         if isinstance(edit, Redirect):
             return self._redirect(edit, fresh)
         first = next(tensor for tensor in edit.tensors if tensor is not None)
-        place = first.producer
-        order = place.order if place is not None else (-1,)
+        maker = first.producer
+        order = maker.order if maker is not None else (-1,)
         old = [t.producer for t in edit.tensors if t is not None and t.producer is not None]
         for tensor in edit.tensors:
             if tensor is not None:
                 self._detach(tensor)
         node = self._make(edit.by, first, order, made, fresh)
         outputs: list[Tensor] = [
-            tensor if tensor is not None else self._variable(f"{first.name}_unused", first.graph)
-            for tensor in edit.tensors
+            tensor if tensor is not None else self._spare(first, place)
+            for place, tensor in enumerate(edit.tensors)
         ]
         node.outputs = outputs
         return old
+
+    def _spare(self, first: Tensor, place: int) -> Tensor:
+        """Give an output that nobody reads; but for the first one, it is omitted."""
+        if place:
+            return Variable("", first.graph)
+        return self._variable(f"{first.name}_unused", first.graph)
 
     def _redirect(self, edit: Redirect, fresh: list[Node]) -> list[Node]:
         tensor, to = edit.tensor, edit.to

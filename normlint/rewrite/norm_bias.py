@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from normlint.context.zero_mean_writers import bias_place
-from normlint.rewrite.centre import Edits
+from normlint.normalization import SKIP_LAYER_NORM
+from normlint.rewrite.centre import Edits, Form
 from normlint.rewrite.centre_affine import bias_folds
 from normlint.rewrite.centre_region import region, rounding
-from normlint.rule import Applicability, NewNode, NotFixed, Rewrite
+from normlint.rule import Applicability, NotFixed, Rewrite
 
 if TYPE_CHECKING:
     from normlint.context import Context
     from normlint.normalization import Normalization
+
+_WITHOUT_BIAS: dict[str, tuple[int | None, ...]] = {
+    "LayerNormalization": (0, 1),
+    SKIP_LAYER_NORM: (0, 1, 2, None, 4),
+}
+"""What an operator reads beside its bias, which it can go without."""
 
 
 def fold_bias(context: Context, norm: Normalization) -> Rewrite | NotFixed | None:
@@ -21,7 +28,7 @@ def fold_bias(context: Context, norm: Normalization) -> Rewrite | NotFixed | Non
     None where nothing adds a bias by itself.
     """
     place = bias_place(norm)
-    if place is None:
+    if place is None or (norm.is_op and norm.op_type not in _WITHOUT_BIAS):
         return None
     folds = bias_folds(norm, context.constants)
     if isinstance(folds, NotFixed):
@@ -31,11 +38,10 @@ def fold_bias(context: Context, norm: Normalization) -> Rewrite | NotFixed | Non
         edits.change(fold.node, fold.place, fold.change)
         edits.touched.update(dict.fromkeys(fold.region))
     node, position = place
-    if node.op == "Add":
+    if norm.op_type is None:
         edits.drop(norm.y, node.inputs[1 - position])
     else:
-        plain = NewNode(node.op, tuple(node.inputs[:2]), dict(node.attrs), like=node)
-        edits.replace(norm.y, plain, (node,))
+        edits.reform(node, Form(node.op, _WITHOUT_BIAS[norm.op_type]))
     count = len({fold.node for fold in folds})
     title = f"add the bias in the {count} operator{'s' * (count > 1)} behind"
     replacing = edits.edits()

@@ -217,7 +217,7 @@ class _After:
                 continue
             names = [tensor.name if tensor is not None else "" for tensor in edit.tensors]
             self.make(edit.by, names)
-            replaced.update(names)
+            replaced.update(name for name in names if name)
         for proto in old:
             proto.output[:] = [f"before:{o}" if o in replaced else o for o in proto.output]
         return sort_nodes([*old, *self.built])
@@ -227,6 +227,7 @@ class _After:
         if recipe in self.made:
             self.built.append(helper.make_node("Identity", [self.made[recipe]], outputs[:1]))
             return
+        outputs = [outputs[0] or f"made:{len(self.made)}", *outputs[1:]]
         self.made[recipe] = outputs[0]
         proto = NodeProto(op_type=recipe.op, domain=recipe.domain)
         for operand in recipe.inputs:

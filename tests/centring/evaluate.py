@@ -64,6 +64,35 @@ def rms_norm(attrs: Any, _: int, x: Array, scale: Array) -> Array:
     return result
 
 
+def skip(norm: Any, bias: int) -> Any:
+    """Give a norm of a sum, which is its fourth output."""
+
+    def run_it(attrs: Any, opset: int, x: Array, *more: Any) -> list[Any]:
+        given = [*more, *[None] * 4]
+        total = x + given[0] + (0.0 if given[bias - 1] is None else given[bias - 1])
+        attrs = {"epsilon": 1e-12, **attrs}
+        shift = () if given[2] is None or bias == 3 else (given[2],)
+        return [norm(attrs, opset, total, given[1], *shift), None, None, total]
+
+    return run_it
+
+
+def embedded(attrs: Any, opset: int, ids: Array, segments: Any, *more: Any) -> list[Any]:
+    """Give the norm of a sum of embeddings, and as third output the sum."""
+    words, positions, kinds, scale, bias = more[:5]
+    total = words[ids] + positions[: ids.shape[1]]
+    total = total if kinds is None else total + kinds[segments]
+    attrs = {"epsilon": 1e-12, **attrs}
+    return [layer_norm(attrs, opset, total, scale, bias), None, total]
+
+
+def biased(attrs: Any, _: int, x: Array, bias: Any = 0.0) -> Array:
+    """Compute the approximation of GELU by tanh, of a sum."""
+    del attrs
+    y = x + bias
+    return np.asarray(y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3))) / 2)
+
+
 def gemm(attrs: Any, _: int, a: Array, b: Array, c: Any = None) -> Array:
     a = a.T if attrs.get("transA") else a
     b = b.T if attrs.get("transB") else b
@@ -217,6 +246,13 @@ OPERATORS: dict[str, Any] = {
     "GlobalAveragePool": lambda _a, _o, x: x.mean(axis=tuple(range(2, x.ndim)), keepdims=True),
     "LayerNormalization": layer_norm,
     "RMSNormalization": rms_norm,
+    "SkipLayerNormalization": skip(layer_norm, 4),
+    "SkipSimplifiedLayerNormalization": skip(rms_norm, 3),
+    "EmbedLayerNormalization": embedded,
+    "FastGelu": biased,
+    "FusedMatMul": lambda a, _o, x, y: (
+        a.get("alpha", 1.0) * (x @ (y.swapaxes(-1, -2) if a.get("transB") else y))
+    ),
     "Gemm": gemm,
     "Conv": conv,
     "Softmax": softmax,

@@ -70,6 +70,8 @@ class Soup:
     def constant(self, values: Any, kind: Any = np.float64) -> str:
         name = self.name("c")
         array = np.asarray(values, kind)
+        if array.size > MOST:
+            raise ValueError(name)
         self.values[name] = array
         if self.chance(0.2):
             node = helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))

@@ -60,7 +60,7 @@ class Builder:
         name = self.name("x")
         self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
         fixed = [{"B": BATCH, "T": TOKENS}.get(e, e) for e in shape]
-        if kind == TensorProto.INT64:
+        if kind in {TensorProto.INT32, TensorProto.INT64}:
             self.feeds[name] = lambda random: random.integers(0, high, fixed)
         elif kind == TensorProto.BOOL:
             self.feeds[name] = lambda random: random.integers(0, 2, fixed).astype(bool)

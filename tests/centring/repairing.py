@@ -56,8 +56,9 @@ def outcome(example: Example, settings: Settings | None = None) -> Outcome:
 
 
 def count(model: ModelProto) -> int:
-    """Count RMSNormalizations."""
-    return sum(node.op_type == "RMSNormalization" for node in model.graph.node)
+    """Count the operators that compute an RMSNorm."""
+    ops = {"RMSNormalization", "SkipSimplifiedLayerNormalization"}
+    return sum(node.op_type in ops for node in model.graph.node)
 
 
 def distance(before: np.ndarray, after: np.ndarray) -> float:  # type: ignore[type-arg]

@@ -24,14 +24,17 @@ EXACT = 1e-7
 
 
 def finished(b: Builder, *outputs: str) -> onnx.ModelProto:
+    # Inference passes over operators of other domains: then the results' shapes are given.
+    shape = [None] * 3 if any(node.domain for node in b.nodes) else None
     graph = helper.make_graph(
         b.nodes,
         "streams",
         b.inputs,
-        [helper.make_tensor_value_info(name, DOUBLE, None) for name in outputs],
+        [helper.make_tensor_value_info(name, DOUBLE, shape) for name in outputs],
         b.constants,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", b.opset)])
+    imports = [helper.make_opsetid("", b.opset), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports)
     model.ir_version = 10
     return onnx.shape_inference.infer_shapes(model)
 
@@ -238,6 +241,66 @@ def halved(b: Builder) -> list[str]:
     return [head(b, norm(b, one)), b.op("Relu", other)]
 
 
+def fused(b: Builder, kind: str, *inputs: str, outputs: int = 1, **attrs: Any) -> Any:
+    return b.op(kind, *inputs, outputs=outputs, domain="com.microsoft", **attrs)
+
+
+def skipping(b: Builder, t: str, *branch: str, whole: bool = True) -> tuple[str, str]:
+    """Give the sum of two tensors and a bias, and its norm, by one operator."""
+    inputs = (*branch, t, b.weight(WIDTH), b.weight(WIDTH), b.weight(WIDTH))
+    made = fused(b, "SkipLayerNormalization", *inputs, outputs=4 if whole else 1)
+    return (made[3], made[0]) if whole else ("", made)
+
+
+def narrow(b: Builder, x: str) -> str:
+    """Give a branch whose biases the operators around add."""
+    wide = fused(b, "FastGelu", b.op("MatMul", x, b.weight(WIDTH, HIDDEN)), b.weight(HIDDEN))
+    return str(b.op("MatMul", wide, b.weight(HIDDEN, WIDTH)))
+
+
+def skips(b: Builder) -> list[str]:
+    """A Pre-LN stream as ONNX Runtime's optimiser leaves it; the last sum has no output."""
+    t = embedded(b)
+    y = norm(b, t)
+    for _ in range(2):
+        t, y = skipping(b, t, narrow(b, y))
+    _, y = skipping(b, t, narrow(b, y), whole=False)
+    return [head(b, y)]
+
+
+def skips_of_a_given_stream(b: Builder) -> list[str]:
+    """The first of these must take the mean from what is given."""
+    t = b.input(["B", "T", WIDTH])
+    y = norm(b, t)
+    for _ in range(3):
+        t, y = skipping(b, t, narrow(b, y))
+    return [head(b, y)]
+
+
+def skips_of_a_tapped_stream(b: Builder) -> list[str]:
+    t = embedded(b)
+    t, y = skipping(b, t, narrow(b, norm(b, t)))
+    return [head(b, y), b.op("Relu", t)]
+
+
+def skips_after_norms(b: Builder) -> list[str]:
+    """Post-LN: the sum is read by nobody else, and a norm of a scale that varies writes it."""
+    y = norm(b, embedded(b))
+    for _ in range(2):
+        _, y = skipping(b, y, narrow(b, y), whole=False)
+    return [head(b, y)]
+
+
+def fused_embeddings(b: Builder) -> list[str]:
+    ids = b.input([BATCH, TOKENS], kind=TensorProto.INT32, high=9)
+    tables = b.weight(9, WIDTH), b.weight(8, WIDTH)
+    inputs = (ids, "", *tables, "", b.weight(WIDTH), b.weight(WIDTH))
+    y, _, t = fused(b, "EmbedLayerNormalization", *inputs, outputs=3)
+    t, y = skipping(b, t, narrow(b, y))
+    _, y = skipping(b, t, fused(b, "FusedMatMul", y, b.weight(WIDTH, WIDTH), transB=1, alpha=0.5))
+    return [head(b, y)]
+
+
 KINDS: dict[Callable[[Builder], list[str]], tuple[int, int, int]] = {
     pre_norm: (3, 3, 0),
     tied: (2, 2, 0),
@@ -257,8 +320,15 @@ KINDS: dict[Callable[[Builder], list[str]], tuple[int, int, int]] = {
     several_norms: (3, 3, 0),
     cached: (3, 3, 0),
     halved: (3, 3, 1),
+    skips: (4, 4, 0),
+    skips_of_a_given_stream: (4, 4, 1),
+    skips_of_a_tapped_stream: (0, 2, 0),
+    skips_after_norms: (1, 3, 0),
+    fused_embeddings: (3, 3, 0),
 }
 """What can convert, of how many norms, with how many explicit centrings."""
+LEFT = {fused_embeddings: 1}
+"""Norms whose operator has no form without the mean."""
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
@@ -267,7 +337,7 @@ def test_a_kind_of_stream(make: Callable[[Builder], list[str]]) -> None:
     model = finished(b, *make(b))
     assert convertible(model) == KINDS[make]
     result = repaired(model)
-    assert count(result.proto) == KINDS[make][0]
+    assert count(result.proto) == KINDS[make][0] - LEFT.get(make, 0)
     assert moved(b, model, result.proto) < EXACT
     assert not repaired(result.proto).fixed
     onnx.checker.check_model(result.proto, full_check=True)

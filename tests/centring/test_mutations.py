@@ -167,7 +167,7 @@ def grouped_convolutions_write(patch: Patch) -> None:
 @mutation
 def vectors_are_factors(patch: Patch) -> None:
     def product(node: Any, out: Site, _: Any) -> Step | None:
-        found = zero_mean_steps._role(node.inputs[0], out)
+        found = zero_mean_sites.role(node.inputs[0], out)
         return Step(node, ((0, found[1]),)) if found and found[0] == "full" else None
 
     reader(patch, "Mul", "Div", by=product)
@@ -218,13 +218,14 @@ def biases_of_norms_keep_their_mean(patch: Patch) -> None:
 
 @mutation
 def masks_may_choose_channels(patch: Patch) -> None:
-    original = zero_mean_steps._role
+    original = zero_mean_sites.role
 
     def role(tensor: Any, out: Site) -> Any:
         found = original(tensor, out)
         return ("one", out) if found and not tensor.is_float else found
 
-    patch.setattr(zero_mean_steps, "_role", role)
+    for module in (zero_mean_sites, zero_mean_steps):
+        patch.setattr(module, "role", role)
 
 
 @mutation
