@@ -14,7 +14,7 @@ from normlint.model import NEW, new_tensor
 from normlint.results import FixReport
 from normlint.rewrite.edit import Editor
 from normlint.rule import Applicability, Diagnostic, NotFixed, Reason, Rule, Severity
-from normlint.verify import Failure, verify_rewrite
+from normlint.verify import Failure, misfit, verify_rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,11 +173,13 @@ class Repair:
         reporter: Reporter,
     ) -> Verification | Failure | None:
         """Verify a rewrite; note it where it fails."""
-        if not self.verify:
-            return None
-        outcome = verify_rewrite(rewrite, context.constants, context.opset)
+        outcome = (
+            verify_rewrite(rewrite, context.constants, context.opset)
+            if self.verify
+            else misfit(rewrite)
+        )
         if isinstance(outcome, Failure):
-            refusal = NotFixed(Reason.VERIFICATION, diagnostic.node, outcome.detail)
+            refusal = NotFixed(outcome.reason, diagnostic.node, outcome.detail)
             self.refused[_key(rule, diagnostic)] = refusal
             if outcome.moved:
                 message = (

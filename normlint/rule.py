@@ -71,6 +71,10 @@ class Reason(StrEnum):
     VERIFICATION = "verification"
 
 
+class OutOfRange(ValueError):  # noqa: N818 - it is a reason and no error
+    """A new constant cannot be held by its element type."""
+
+
 @dataclass(frozen=True, eq=False)
 class NotFixed:
     """Why there is no repair, and the node or tensor that causes it."""
@@ -85,7 +89,7 @@ class Computed:
     """A new constant whose values are computed when they are needed, and not kept.
 
     `compute` returns an array of exactly `shape`, in any float type; it is cast once to `dtype` (a
-    TensorProto.DataType). Compute in float64.
+    TensorProto.DataType). Compute in float64. It may raise OutOfRange.
     """
 
     shape: tuple[int, ...]

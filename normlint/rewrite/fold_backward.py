@@ -254,7 +254,7 @@ class Backward:
             values = self.weights.values(tensor)
             return np.asarray(affine.scale.reshape(along) * values + affine.shift.reshape(along))
 
-        return computed(shape, tensor.dtype, compute, tensor.name)
+        return computed(shape, tensor.dtype, compute, tensor.name, self.anchor)
 
     def _split(
         self, node: Node, tensor: Tensor, passage: Passage, affine: Affine, depth: int

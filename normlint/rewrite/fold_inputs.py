@@ -136,7 +136,7 @@ def _conv_bias(use: Use, weight: Tensor, view: tuple[int, ...], found: Reach) ->
 
     dtype = type_of(node, weight if known is None else known)
     name = f"{node.y.name}_bias" if known is None else known.name
-    return computed((made,), dtype, compute, name)
+    return computed((made,), dtype, compute, name, node)
 
 
 def _conv_transpose(use: Use) -> Absorbed | None:
@@ -180,7 +180,7 @@ def _recurrent_bias(use: Use, weight: Tensor, shape: tuple[int, ...]) -> Compute
         return new
 
     name = f"{node.name or node.op}_bias" if known is None else known.name
-    return computed((directions, 2 * gates), type_of(node, weight), compute, name)
+    return computed((directions, 2 * gates), type_of(node, weight), compute, name, node)
 
 
 def _batch_norm(use: Use) -> Absorbed | None:

@@ -184,7 +184,7 @@ def bias_map(use: Use, weight: Tensor, view: tuple[int, ...], found: Reach) -> C
     def compute() -> Array:
         return found.summed(sums()).reshape(shape)
 
-    return computed(shape, type_of(node, weight), compute, f"{node.y.name}_bias_map")
+    return computed(shape, type_of(node, weight), compute, f"{node.y.name}_bias_map", node)
 
 
 def bytes_of(constant: Computed) -> int:

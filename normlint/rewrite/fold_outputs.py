@@ -165,7 +165,9 @@ def _gemm_bias(
         return np.asarray(scale * values + shift / beta)
 
     before = weights.shape(known)
-    return computed(np.broadcast_shapes(before, scale.shape), dtype, compute, known.name), attrs
+    return computed(
+        np.broadcast_shapes(before, scale.shape), dtype, compute, known.name, node
+    ), attrs
 
 
 def _matmul(node: Node, axis: int, affine: Affine, weights: Weights) -> NewNode | None:

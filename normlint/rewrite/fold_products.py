@@ -65,7 +65,7 @@ def _gemm_bias(
     before = () if known is None else weights.shape(known)
     name = f"{node.y.name}_bias" if known is None else known.name
     dtype = type_of(node, weight if known is None else known)
-    return computed(np.broadcast_shapes(before, own), dtype, compute, name), attrs
+    return computed(np.broadcast_shapes(before, own), dtype, compute, name, node), attrs
 
 
 def matmul(use: Use) -> Absorbed | None:
@@ -112,7 +112,7 @@ def _matmul_shift(use: Use, weight: Tensor, along: int, rank: int) -> Computed:
         added = np.tensordot(weights.values(weight), use.affine.shift, (along, 0))
         return np.asarray(alpha * added).reshape(own)
 
-    return computed(own, type_of(node, weight), compute, f"{node.y.name}_bias")
+    return computed(own, type_of(node, weight), compute, f"{node.y.name}_bias", node)
 
 
 def _with_shift(use: Use, product: NewNode, shift: Computed) -> Absorbed:
@@ -134,7 +134,7 @@ def _with_shift(use: Use, product: NewNode, shift: Computed) -> Absorbed:
 
     before = weights.shape(constant)
     after = np.broadcast_shapes(before, shift.shape)
-    new = computed(after, shift.dtype, compute, constant.name)
+    new = computed(after, shift.dtype, compute, constant.name, node)
     inputs: tuple[Operand, ...] = (product, new) if step.position == 0 else (new, product)
     recipe = NewNode(follower.op, inputs, follower.attrs, follower)
     return Absorbed((follower.y,), recipe, (node, follower))

@@ -15,7 +15,7 @@ import onnx
 
 from normlint.context.linear import Blocked
 from normlint.model import ValuesUnavailable
-from normlint.rewrite.fold_weights import check_shift, vector
+from normlint.rewrite.fold_weights import check_scale, vector
 from normlint.rule import Computed, NewNode, Reason
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _Dequantized:
         factor = np.abs(self.factor).reshape(along)
         # A scale of zero is not portable: the integers of such a channel become the zero point.
         new = old * np.where(factor == 0, 1.0, factor)
-        check_shift(new, node.inputs[1].dtype, node)
+        check_scale(new, old, node.inputs[1].dtype, node)
         inputs: list[Operand] = [
             self._integers(integers),
             vector(new, node.inputs[1].dtype, node.inputs[1].name),

@@ -16,7 +16,7 @@ import numpy as np
 from normlint.context.linear import INTEGER_LINEAR, LINEAR, Blocked
 from normlint.rewrite.affine import elementwise
 from normlint.rewrite.fold_outputs import added
-from normlint.rewrite.fold_weights import check_shift, vector
+from normlint.rewrite.fold_weights import check_scale, check_shift, vector
 from normlint.rule import NewNode, Reason
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Product:
         known = weights.vector(constant, node).reshape(weights.shape(constant))
         scale = affine.scale.reshape(along)
         scale = scale / known if step.node.op == "Div" else scale * known
-        check_shift(scale, constant.dtype, node)
+        check_scale(scale, known, constant.dtype, node)
         inputs: tuple[Operand, ...] = (step.x, vector(scale, constant.dtype, constant.name))
         factor = NewNode("Mul", inputs, like=step.node)
         product = NewNode(

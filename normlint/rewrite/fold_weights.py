@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from normlint.context.linear import Blocked
 from normlint.model import ValuesUnavailable
-from normlint.rule import Computed, Reason
+from normlint.rule import Computed, OutOfRange, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ class Scaled:
         return bool(np.all(self.factor == 1))
 
     def compute(self) -> Array:
-        """Give the new weight. Raises ValueError where it leaves the range of its type."""
+        """Give the new weight. Raises OutOfRange."""
         values = self.weights.values(self.tensor)
         folded = (values.reshape(self.view) * self.factor).reshape(values.shape)
         return in_range(folded, self.dtype, self.tensor.name)
@@ -99,10 +99,20 @@ def limits_of(dtype: int) -> Any:
 
 
 def in_range(values: Array, dtype: int, name: str) -> Array:
-    """Give values that the type can hold. Raises ValueError."""
-    if not np.isfinite(values).all() or np.any(np.abs(values) > float(limits_of(dtype).max)):
-        raise ValueError(f"{name} would leave the range of its type")
+    """Give values that the type can hold. Raises OutOfRange."""
+    limit = float(limits_of(dtype).max)
+    if not np.isfinite(values).all() or np.any(np.abs(values) > limit):
+        raise OutOfRange(f"{name} would exceed {limit:g}")
     return values
+
+
+def check_scale(new: Array, old: Array, dtype: int, at: Node) -> None:
+    """Raise Blocked where a new factor is beyond the range of its type, or becomes subnormal."""
+    check_shift(new, dtype, at)
+    least = float(limits_of(dtype).smallest_normal)
+    small = (new != 0) & (np.abs(new) < least) & (np.abs(old) >= least)
+    if np.any(small):
+        raise overflow(at, "a scale would become subnormal")
 
 
 def check_shift(shift: Array, dtype: int, at: Node) -> None:
@@ -112,10 +122,22 @@ def check_shift(shift: Array, dtype: int, at: Node) -> None:
 
 
 def computed(
-    shape: tuple[int, ...], dtype: int, compute: Callable[[], Array], name: str
+    shape: tuple[int, ...], dtype: int, compute: Callable[[], Array], name: str, at: Node
 ) -> Computed:
-    """Describe a constant whose values must be within the range of its type."""
-    return Computed(shape, dtype, lambda: in_range(compute(), dtype, name), name)
+    """Describe a constant whose values must be within the range of its type.
+
+    In half precision, where that is no matter of course, they are looked at: raises Blocked.
+    Elsewhere computing them may raise OutOfRange.
+    """
+    new = Computed(shape, dtype, lambda: in_range(compute(), dtype, name), name)
+    if dtype == TensorProto.FLOAT16:
+        try:
+            new.compute()
+        except OutOfRange as fault:
+            raise overflow(at, str(fault)) from fault
+        except ValuesUnavailable as fault:
+            raise Blocked(Reason.WEIGHTS_NOT_CONSTANT, at, str(fault)) from fault
+    return new
 
 
 def vector(values: Array, dtype: int, name: str, shape: tuple[int, ...] | None = None) -> Computed:

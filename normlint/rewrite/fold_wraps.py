@@ -87,7 +87,7 @@ def shifted(step: Elementwise, axis: int, affine: Affine, weights: Weights) -> W
     def compute() -> Array:
         return np.asarray(scale * weights.values(constant) + sign * shift)
 
-    new = computed(after, constant.dtype, compute, constant.name)
+    new = computed(after, constant.dtype, compute, constant.name, node)
     position = step.position
 
     def wrap(inner: Operand) -> NewNode:

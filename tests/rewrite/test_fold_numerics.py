@@ -109,6 +109,45 @@ def test_a_row_that_becomes_subnormal_is_refused() -> None:
     assert [reason_of(finding) for finding in report.findings] == ["would-overflow"]
 
 
+def before_gemm(kind: type, weight: float, shift: float, *, op: str = "Gemm") -> onnx.ModelProto:
+    """A BatchNorm with a shift, and a product that sums it up."""
+    tensors = {"w": np.full((4, 4), weight), "s": np.ones(4), "b": np.full(4, shift)}
+    tensors |= {"m": np.zeros(4), "v": np.ones(4)}
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["n"]),
+        helper.make_node(op, ["n", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TYPES[kind], [2, 4])],
+        [helper.make_tensor_value_info("y", TYPES[kind], [2, 4])],
+        [numpy_helper.from_array(values.astype(kind), name) for name, values in tensors.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("op", ["Gemm", "MatMul"])
+def test_a_bias_that_leaves_half_precision_is_refused_before_it_is_tried(op: str) -> None:
+    report, after = repaired(
+        before_gemm(np.float16, 200.0, 100.0, op=op), rules=("NL102", "NL111", "NL503")
+    )
+
+    assert ops(after) == ["BatchNormalization", op]
+    assert {finding.code for finding in report.findings} == {"NL111", "NL503"}
+    assert {reason_of(finding) for finding in report.findings} == {"would-overflow"}
+    assert ops(repaired(before_gemm(np.float16, 100.0, 100.0))[1]) == ["Gemm"]
+
+
+@pytest.mark.parametrize("verify", ["none", "region"])
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16], ids=["single", "bfloat16"])
+def test_what_leaves_its_type_late_is_named_so(kind: type, verify: str) -> None:
+    report, after = repaired(before_gemm(kind, 1e30, 1e12), verify=verify)
+
+    assert ops(after) == ["BatchNormalization", "Gemm"]
+    assert {reason_of(finding) for finding in report.findings} == {"would-overflow"}
+
+
 def test_a_single_precision_weight_beyond_its_range_is_refused() -> None:
     weight = np.full((2, 2, 2, 2), 1e25)
 
