@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from normlint.graph import Addresses, Graph, Node, graph_path, module, source
 from normlint.model import ValuesUnavailable
-from normlint.results import Finding, FixReport, NotFixedReport, Step
-from normlint.rule import Computed, NewNode, Replace
+from normlint.pictures import after, before
+from normlint.results import Finding, FixReport, NotFixedReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from normlint.context import Context
-    from normlint.graph import Tensor
-    from normlint.results import Verification
-    from normlint.rule import Diagnostic, Operand, Rewrite, Rule
-
-_LARGEST_PICTURE = 40
+    from normlint.results import Step, Verification
+    from normlint.rule import Diagnostic, Rewrite, Rule
 
 
 def speak(rules: Sequence[Rule], context: Context) -> Iterator[tuple[Rule, Diagnostic]]:
@@ -51,6 +48,7 @@ class Reporter:
         """Make a finding of a diagnostic; `applied` says whether its rewrite was made."""
         node = diagnostic.node
         nodes = diagnostic.nodes or ((node,) if node is not None else ())
+        picture = before(nodes, self._address)
         return Finding(
             code=rule.code,
             rule=rule.name,
@@ -64,13 +62,18 @@ class Reporter:
             module=module(node) if node is not None else None,
             source=source(node) if node is not None else None,
             evidence=dict(diagnostic.evidence),
-            fix=self._fix(diagnostic.rewrite, applied=applied, verification=verification),
+            fix=self._fix(diagnostic.rewrite, picture, applied=applied, verification=verification),
             not_fixed=self._not_fixed(diagnostic),
-            picture=self._picture(nodes),
+            picture=picture,
         )
 
     def _fix(
-        self, rewrite: Rewrite | None, *, applied: bool, verification: Verification | None
+        self,
+        rewrite: Rewrite | None,
+        picture: Sequence[Step],
+        *,
+        applied: bool,
+        verification: Verification | None,
     ) -> FixReport | None:
         if rewrite is None:
             return None
@@ -79,7 +82,7 @@ class Reporter:
             rewrite.title,
             applied,
             verification,
-            tuple(_new_steps(rewrite)) if len(rewrite.edits) <= _LARGEST_PICTURE else (),
+            after(picture, rewrite),
         )
 
     def _not_fixed(self, diagnostic: Diagnostic) -> NotFixedReport | None:
@@ -93,29 +96,6 @@ class Reporter:
             at = missed.at.name
         return NotFixedReport(missed.reason.value, at, missed.detail)
 
-    def _picture(self, nodes: Sequence[Node]) -> tuple[Step, ...]:
-        """Draw the nodes of a finding with those right beside them."""
-        if len(nodes) > _LARGEST_PICTURE:
-            return ()
-        matched = set(nodes)
-        near: dict[Node, None] = {}
-        for node in nodes:
-            near.update((t.producer, None) for t in node.inputs if t.producer is not None)
-            for tensor in node.outputs:
-                near.update(dict.fromkeys(tensor.consumers[:4]))
-        beside = [node for node in near if node not in matched]
-        drawn = sorted([*matched, *beside[:_LARGEST_PICTURE]], key=lambda node: node.order)
-        return tuple(self._step(node, "match" if node in matched else "near") for node in drawn)
-
-    def _step(self, node: Node, role: str) -> Step:
-        return Step(
-            self._address(node),
-            node.op,
-            tuple(t.name for t in node.inputs if t.name and not t.is_constant),
-            tuple(t.name for t in node.outputs if t.name),
-            role,
-        )
-
 
 def _output(diagnostic: Diagnostic) -> str:
     if diagnostic.output is not None:
@@ -125,35 +105,6 @@ def _output(diagnostic: Diagnostic) -> str:
 
 def _output_name(node: Node) -> str:
     return node.outputs[0].name if node.outputs else ""
-
-
-def _new_steps(rewrite: Rewrite) -> Iterator[Step]:
-    for edit in rewrite.edits:
-        if isinstance(edit, Replace):
-            yield from _recipe(edit.by, [t.name for t in edit.tensors if t is not None])
-
-
-def _recipe(recipe: NewNode, outputs: list[str]) -> Iterator[Step]:
-    pending: list[tuple[NewNode, tuple[str, ...]]] = [(recipe, tuple(outputs))]
-    while pending:
-        node, names = pending.pop()
-        inputs = []
-        for number, operand in enumerate(node.inputs):
-            inner = f"{names[0]}.{number}"
-            if isinstance(operand, NewNode):
-                pending.append((operand, (inner,)))
-                inputs.append(inner)
-            elif _is_data(operand):
-                inputs.append(operand.name)  # type: ignore[union-attr] # a tensor
-        yield Step(names[0], node.op, tuple(inputs), names, "new")
-
-
-def _is_data(operand: Operand | Tensor) -> bool:
-    return (
-        operand is not None
-        and not isinstance(operand, Computed | NewNode)
-        and (not operand.is_constant)
-    )
 
 
 def counted(kinds: Iterable[Any]) -> dict[str, int]:

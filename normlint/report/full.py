@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from normlint.report.groups import Group, grouped
-from normlint.report.layout import is_connected
+from normlint.report.groups import Group, grouped, is_connected
 from normlint.report.look import SEVERITY, visible
 from normlint.report.norms import near_norm_text, norm_place
 from normlint.report.summary import statistics, summary

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from normlint.results import Finding, ModelReport
+    from normlint.results import Finding, ModelReport, Step
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
@@ -64,3 +64,10 @@ def _without_names(text: str, finding: Finding) -> str:
         if len(name) > 1 and name in text:
             text = text.replace(name, "…")
     return text
+
+
+def is_connected(steps: Sequence[Step]) -> bool:
+    """Say whether the nodes that a finding is about hang together, each on one before it."""
+    matched = [step for step in steps if step.role == "match"]
+    made = {name for step in matched for name in step.outputs}
+    return all(made.intersection(step.inputs) for step in matched[1:])

@@ -7,19 +7,20 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from normlint import __version__
+from normlint.report.excerpt import excerpt
 from normlint.report.full import place_text
 from normlint.report.groups import Group, grouped
-from normlint.report.layout import is_connected
 from normlint.report.look import visible
 from normlint.report.measure_picture import measured_table
+from normlint.report.norm_map import norm_map
 from normlint.report.summary import summary
 from normlint.report.svg import STYLE, svg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from normlint.report.view import View
-    from normlint.results import Finding, ModelReport, Report
+    from normlint.results import Finding, ModelReport, Report, Step
 
 _MAX_PICTURES = 300
 _LEVELS = ("error", "warning", "info", "fixed")
@@ -42,7 +43,11 @@ def html(report: Report, view: View) -> str:
         "<h1>normlint report</h1>\n",
         *(f"<p>{text(line)}</p>\n" for line in summary(report, view)),
         _tools(),
-        *(part for model in report.models for part in _model(model, budget)),
+        *(
+            part
+            for number, model in enumerate(report.models)
+            for part in _model(model, number, budget)
+        ),
         f'<p class="soft">normlint {__version__}</p>\n',
         f"<script>\n{script}</script>\n</body>\n</html>\n",
     ]
@@ -66,19 +71,31 @@ def _tools() -> str:
     )
 
 
-def _model(model: ModelReport, budget: Iterator[int]) -> Iterator[str]:
+def _model(model: ModelReport, number: int, budget: Iterator[int]) -> Iterator[str]:
     yield f"<section>\n<h2>{text(model.path)}</h2>\n"
     yield f'<p class="soft">{text(_facts(model))}</p>\n'
+    shown = [finding for finding in model.findings if finding.suppressed is None]
+    cards = [(f"f{number}-{k}", group) for k, group in enumerate(grouped(model, shown))]
+    if model.inventory:
+        yield norm_map(model, _cards_of_nodes(cards))
     if model.measured:
         yield measured_table(model.measured)
-    if model.inventory:
-        yield _map(model)
-    shown = [finding for finding in model.findings if finding.suppressed is None]
     if not shown:
         yield "<p>No findings.</p>\n"
-    for group in grouped(model, shown):
-        yield from _card(group, budget)
+    for name, group in cards:
+        yield from _card(name, group, budget)
     yield "</section>\n"
+
+
+def _cards_of_nodes(cards: Sequence[tuple[str, Group]]) -> dict[str, str]:
+    """Give for each node the card of the worst that was found there."""
+    ordered = sorted(cards, key=lambda card: card[1].first.severity.rank)
+    return {
+        node: name
+        for name, group in ordered
+        for finding in group.findings
+        for node in (finding.node, *finding.nodes)
+    }
 
 
 def _facts(model: ModelReport) -> str:
@@ -90,39 +107,12 @@ def _facts(model: ModelReport) -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def _map(model: ModelReport) -> str:
-    """Draw the norms along the depth, a row for each stream of residuals."""
-    found = {name for f in model.findings if f.suppressed is None for name in (f.node, *f.nodes)}
-    parts = ['<div class="map" role="img" aria-label="The normalisations along the depth">']
-    stream = model.inventory[0]["stream"]
-    for norm in model.inventory:
-        if norm["stream"] != stream:
-            stream = norm["stream"]
-            parts.append('<span class="break"></span>')
-        mark = " found" if found.intersection(norm["nodes"]) else ""
-        where = norm["module"] or norm["nodes"][0]
-        title = f"{norm['kind']}, {norm['placement']}, {norm['form']}: {where}"
-        depth = "" if norm["depth"] is None else norm["depth"]
-        kind = escape(norm["kind"])
-        parts.append(f'<span class="{kind}{mark}" title="{text(title)}">{depth}</span>')
-    return "".join((*parts, "</div>\n", _legend(model)))
-
-
-def _legend(model: ModelReport) -> str:
-    kinds = dict.fromkeys(norm["kind"] for norm in model.inventory)
-    shown = "".join(f'<span class="{escape(kind)}"></span> {escape(kind)} ' for kind in kinds)
-    return (
-        f'<p class="map soft">{shown}'
-        '<span class="found"></span> with a finding · numbers are layers</p>\n'
-    )
-
-
-def _card(group: Group, budget: Iterator[int]) -> Iterator[str]:
+def _card(name: str, group: Group, budget: Iterator[int]) -> Iterator[str]:
     finding = group.first
     fixed = finding.fix is not None and finding.fix.applied
     level = "fixed" if fixed else finding.severity.value
     times = f" · {len(group)} times" if len(group) > 1 else ""
-    yield f'<article class="card {level}" data-level="{level}">\n'
+    yield f'<article class="card {level}" id="{name}" data-level="{level}">\n'
     yield f"<h3>{text(f'{finding.code} {finding.rule}')} "
     yield f'<span class="badge">{level}</span><span class="soft">{times}</span></h3>\n'
     yield f"<p>{text(finding.message)}</p>\n"
@@ -173,13 +163,15 @@ def _evidence(finding: Finding) -> Iterator[str]:
 
 def _pictures(finding: Finding, budget: Iterator[int]) -> Iterator[str]:
     """Draw a finding before and after, as long as the page stays of a size that browsers like."""
-    if len(finding.picture) < 2 or not is_connected(finding.picture) or next(budget, None) is None:
+    drawn = excerpt(finding)
+    if not drawn.before or next(budget, None) is None:
         return
-    yield '<div class="pictures"><figure>'
-    yield svg(finding.picture, title="as it is")
-    yield "<figcaption>as it is</figcaption></figure>"
-    if finding.fix is not None and finding.fix.picture:
-        yield "<figure>"
-        yield svg(finding.fix.picture[::-1], title="repaired")
-        yield "<figcaption>repaired</figcaption></figure>"
+    yield '<div class="pictures">'
+    yield _figure(drawn.before, drawn.caption)
+    if drawn.after:
+        yield _figure(drawn.after, "repaired")
     yield "</div>\n"
+
+
+def _figure(steps: Sequence[Step], caption: str) -> str:
+    return f"<figure>{svg(steps, title=caption)}<figcaption>{caption}</figcaption></figure>"

@@ -1,4 +1,4 @@
-"""A layered drawing of a few nodes: each below all that it reads, crossings kept few."""
+"""Where the boxes of a drawing go: layered by fast-sugiyama, readers below what they read."""
 
 from __future__ import annotations
 
@@ -6,86 +6,110 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from normlint.results import Step
+    from normlint.report.sketch import Sketch
 
-_SWEEPS = 4
-
-
-def is_connected(steps: Sequence[Step]) -> bool:
-    """Say whether the nodes that a finding is about hang together, each on one before it."""
-    matched = [step for step in steps if step.role == "match"]
-    made = {name for step in matched for name in step.outputs}
-    return all(made.intersection(step.inputs) for step in matched[1:])
+Point = tuple[float, float]
+"""Column, from the left, and row, from above."""
+Ends = tuple[int, int]
+"""The boxes that an arrow leads from and to."""
+APART = 0.8
+"""Columns from the middle of a box to that of the next in its row, at least."""
+_LANE = 0.25
+"""Columns that an arrow takes where it passes a row."""
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """Places of nodes on a grid: rows from above, columns from the left, in node widths."""
+class Layout:
+    """Places of boxes and ways of arrows, in columns and rows."""
 
-    places: tuple[tuple[float, int], ...]
-    """Column and row of each node."""
-    edges: tuple[tuple[int, int, str], ...]
-    """From which node to which, and the tensor."""
-    columns: float
-    rows: int
+    places: tuple[Point, ...]
+    """The middle of each box."""
+    ways: tuple[tuple[Point, ...], ...]
+    """The points that each arrow leads through, from the middle of a box to that of another."""
 
 
-def layered(steps: Sequence[Step]) -> Drawing:
-    """Lay out nodes that come in topological order."""
-    makers = {name: number for number, step in enumerate(steps) for name in step.outputs}
-    edges = tuple(
-        (makers[name], number, name)
-        for number, step in enumerate(steps)
-        for name in dict.fromkeys(step.inputs)
-        if makers.get(name, number) < number
+def layout(sketch: Sketch) -> Layout:
+    """Place a drawing. Parts that do not hang together stand side by side."""
+    # The library ends the process where arrows lead in a circle: it gets those that lead onward.
+    ends = dict.fromkeys((s, t) for s, t, _ in sketch.arrows if s < t)
+    places: dict[int, Point] = {}
+    ways: dict[Ends, tuple[Point, ...]] = {}
+    right = 0.0
+    for boxes, arrows in _parts(len(sketch.boxes), list(ends)):
+        points, routes = _placed(boxes, arrows)
+        points = {number: (right + x, y) for number, (x, y) in points.items()}
+        places |= {box: points[box] for box in boxes}
+        ways |= {pair: tuple(points[n] for n in route) for pair, route in routes.items()}
+        right = max(x for x, _ in points.values()) + APART
+    return Layout(
+        tuple(places[box] for box in range(len(sketch.boxes))),
+        tuple(ways.get((s, t), (places[s], places[t])) for s, t, _ in sketch.arrows),
     )
-    rows = _rows(len(steps), edges)
-    layers = _ordered(rows, edges)
-    width = max((len(layer) for layer in layers), default=0)
-    places = {
-        node: ((width - len(layer)) / 2 + position, row)
-        for row, layer in enumerate(layers)
-        for position, node in enumerate(layer)
-    }
-    placed = tuple(places[number] for number in range(len(steps)))
-    return Drawing(placed, edges, width, len(layers))
 
 
-def _rows(count: int, edges: Sequence[tuple[int, int, str]]) -> list[int]:
-    """Give each node the row below the lowest one that it reads, close to what reads it."""
-    rows = [0] * count
-    for source, target, _ in edges:
-        rows[target] = max(rows[target], rows[source] + 1)
-    readers: dict[int, list[int]] = {}
-    read = {target for _, target, _ in edges}
-    for source, target, _ in edges:
-        readers.setdefault(source, []).append(target)
-    for node, targets in readers.items():
-        if node not in read:
-            rows[node] = min(rows[target] for target in targets) - 1
-    return rows
+def connected(beside: Sequence[Iterable[int]]) -> Iterator[list[int]]:
+    """Give the numbers that hang together, each part in order; `beside` has those next to each."""
+    seen: set[int] = set()
+    for first in range(len(beside)):
+        part, pending = set(), [first]
+        while pending:
+            number = pending.pop()
+            if number not in seen:
+                seen.add(number)
+                part.add(number)
+                pending += beside[number]
+        if part:
+            yield sorted(part)
 
 
-def _ordered(rows: Sequence[int], edges: Sequence[tuple[int, int, str]]) -> list[list[int]]:
-    """Order each row by the mean place of its neighbours in the row before, a few times."""
-    layers: list[list[int]] = [[] for _ in range(max(rows, default=-1) + 1)]
-    for node, row in enumerate(rows):
-        layers[row].append(node)
-    neighbours: dict[int, list[int]] = {}
-    for source, target, _ in edges:
-        neighbours.setdefault(source, []).append(target)
-        neighbours.setdefault(target, []).append(source)
-    for sweep in range(_SWEEPS):
-        order = layers if sweep % 2 == 0 else layers[::-1]
-        place = {node: index for layer in layers for index, node in enumerate(layer)}
-        for layer in order:
-            means = {
-                node: sum(place[other] for other in near) / len(near) if near else place[node]
-                for node in layer
-                for near in [neighbours.get(node, [])]
-            }
-            layer.sort(key=lambda node, means=means: means[node])  # type: ignore[misc]
-            place.update((node, index) for index, node in enumerate(layer))
-    return layers
+def _parts(count: int, arrows: Sequence[Ends]) -> Iterator[tuple[list[int], list[Ends]]]:
+    """Give the boxes and arrows that hang together: numbered across parts, the library errs."""
+    beside: list[list[int]] = [[] for _ in range(count)]
+    for source, target in arrows:
+        beside[source].append(target)
+        beside[target].append(source)
+    for boxes in connected(beside):
+        part = set(boxes)
+        yield boxes, [pair for pair in arrows if pair[0] in part]
+
+
+def _placed(
+    boxes: Sequence[int], arrows: Sequence[Ends]
+) -> tuple[dict[int, Point], dict[Ends, list[int]]]:
+    """Place one part, from its own left upper corner.
+
+    Gives points by number, and for each arrow the numbers of its points: those where it passes a
+    row have negative ones.
+    """
+    if not arrows:
+        return {boxes[0]: (0.0, 0.0)}, {}
+    from fast_sugiyama import from_edges
+
+    numbers = {box: number for number, box in enumerate(boxes)}
+    edges = [(numbers[source], numbers[target]) for source, target in arrows]
+    [(positions, _, height, drawn)] = from_edges(
+        edges, vertex_spacing=1, dummy_vertices=True, dummy_size=_LANE
+    )
+
+    def named(number: int | str) -> int:
+        number = int(number)
+        return boxes[number] if number < len(boxes) else -number
+
+    left = min(x for _, (x, _) in positions)
+    points = {named(number): (x - left, height - y) for number, (x, y) in positions}
+    return points, _routes([(named(s), named(t)) for s, t in drawn or ()])
+
+
+def _routes(drawn: Sequence[Ends]) -> dict[Ends, list[int]]:
+    """Follow each arrow over the points where it passes a row."""
+    onward = {source: target for source, target in drawn if source < 0}
+    routes = {}
+    for source, target in drawn:
+        if source >= 0:
+            route = [source, target]
+            while route[-1] < 0:
+                route.append(onward[route[-1]])
+            routes[source, route[-1]] = route
+    return routes

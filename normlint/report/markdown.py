@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint.report.excerpt import Excerpt, excerpt
 from normlint.report.full import place_text
 from normlint.report.groups import Group, grouped
-from normlint.report.layout import is_connected
 from normlint.report.look import visible
 from normlint.report.mermaid import mermaid
 from normlint.report.summary import summary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from normlint.report.view import View
-    from normlint.results import Finding, ModelReport, Report
+    from normlint.results import Finding, ModelReport, Report, Step
 
 _MAX_PICTURES = 20
 _MAX_PLACES = 50
@@ -34,14 +36,13 @@ def markdown(report: Report, view: View) -> str:
     groups.sort(key=lambda group: -group.first.severity.rank)
     size, pictures, left = sum(map(len, parts)), 0, 0
     for group in groups:
-        drawable = bool(group.first.picture) and is_connected(group.first.picture)
-        picture = drawable and pictures < _MAX_PICTURES
-        section = _section(group, picture=picture)
+        drawn = excerpt(group.first) if pictures < _MAX_PICTURES else Excerpt()
+        section = _section(group, drawn)
         if size + len(section.encode()) > _MAX_BYTES:
             left += 1
             continue
         size += len(section.encode())
-        pictures += picture
+        pictures += bool(drawn.before)
         parts.append(section)
     if left:
         parts.append(f"{left} more kinds of findings did not fit; the JSON document has them.\n")
@@ -68,7 +69,7 @@ def _open(model: ModelReport, severity: str) -> str:
     return str(sum(f.is_open and f.severity.value == severity for f in model.findings))
 
 
-def _section(group: Group, *, picture: bool) -> str:
+def _section(group: Group, drawn: Excerpt) -> str:
     finding = group.first
     times = f" ({len(group)} times)" if len(group) > 1 else ""
     lines = [
@@ -81,8 +82,8 @@ def _section(group: Group, *, picture: bool) -> str:
         places = [*places[:_MAX_PLACES], f"- and {len(places) - _MAX_PLACES} more"]
     if places:
         lines += ["<details><summary>Places</summary>\n", *places, "\n</details>\n"]
-    if picture:
-        lines += _pictures(finding)
+    if drawn.before:
+        lines += _pictures(drawn)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -101,8 +102,12 @@ def _repair(finding: Finding) -> list[str]:
     return []
 
 
-def _pictures(finding: Finding) -> list[str]:
-    lines = ["```mermaid", mermaid(finding.picture).rstrip(), "```\n"]
-    if finding.fix is not None and finding.fix.picture:
-        lines += ["becomes\n", "```mermaid", mermaid(finding.fix.picture).rstrip(), "```\n"]
+def _pictures(drawn: Excerpt) -> list[str]:
+    lines = [f"{drawn.caption}\n", *_drawing(drawn.before)]
+    if drawn.after:
+        lines += ["repaired\n", *_drawing(drawn.after)]
     return lines
+
+
+def _drawing(steps: Sequence[Step]) -> list[str]:
+    return ["```mermaid", mermaid(steps).rstrip(), "```\n"]

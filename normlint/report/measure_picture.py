@@ -29,7 +29,7 @@ def measured_table(norms: Sequence[dict[str, Any]]) -> str:
     rows = "".join(_row(norm) for norm in norms)
     return (
         "<details><summary>What the norms saw on the data</summary>"
-        f"<table><tr>{head}</tr>{rows}</table></details>\n"
+        f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div></details>\n'
     )
 
 

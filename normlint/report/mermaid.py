@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from normlint.report.look import visible
+from normlint.report.sketch import TENSOR, sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from normlint.report.sketch import Box
     from normlint.results import Step
 
 _LONGEST = 60
@@ -21,34 +23,17 @@ _CLASSES = (
 
 def mermaid(steps: Sequence[Step]) -> str:
     """Draw nodes and the tensors between them; what comes from outside is drawn as its name."""
-    lines = ["flowchart TD", *(f"  {line}" for line in _lines(steps))]
-    lines += [f"  {line}" for line in _CLASSES]
-    return "".join(f"{line}\n" for line in lines)
+    drawing = sketch(steps)
+    lines = [f"b{number}{_box(box)}" for number, box in enumerate(drawing.boxes)]
+    lines += [f"b{source} --> b{target}" for source, target, _ in drawing.arrows]
+    return "".join(
+        f"{line}\n" for line in ("flowchart TD", *(f"  {line}" for line in (*lines, *_CLASSES)))
+    )
 
 
-def _lines(steps: Sequence[Step]) -> Iterator[str]:
-    makers = {name: f"n{number}" for number, step in enumerate(steps) for name in step.outputs}
-    outside: dict[str, str] = {}
-    for number, step in enumerate(steps):
-        yield f'n{number}["{_label(step.op)}"]:::{step.role}'
-        for name in step.inputs:
-            if name in makers:
-                yield f"{makers[name]} --> n{number}"
-            elif step.role != "near":
-                if name not in outside:
-                    outside[name] = f"t{len(outside)}"
-                    yield f'{outside[name]}(["{_label(name)}"])'
-                yield f"{outside[name]} --> n{number}"
-    read = {name for step in steps for name in step.inputs}
-    ends = [
-        (f"n{number}", name)
-        for number, step in enumerate(steps)
-        if step.role != "near"
-        for name in step.outputs
-        if name not in read
-    ]
-    for number, (maker, name) in enumerate(ends):
-        yield f'{maker} --> y{number}(["{_label(name)}"])'
+def _box(box: Box) -> str:
+    label = _label(box.label)
+    return f'(["{label}"])' if box.role == TENSOR else f'["{label}"]:::{box.role}'
 
 
 def _label(text: str) -> str:

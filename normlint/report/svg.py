@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from normlint.report.layout import layered
+from normlint.report.layout import APART, layout
 from normlint.report.look import visible
+from normlint.report.sketch import sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from normlint.report.layout import Point
+    from normlint.report.sketch import Box
     from normlint.results import Step
 
-_WIDTH, _HEIGHT = 156, 30
-_COLUMN, _ROW, _MARGIN = 176, 58, 14
-_LONGEST = 21
-_BULGE = 46
+_WIDTH, _HEIGHT, _MARGIN = 140, 28, 8
+_COLUMN, _ROW = (_WIDTH + 8) / APART, 56
+_LONGEST = 20
 STYLE = """
 .nl rect { fill: #f5f5f4; stroke: #a8a29e; rx: 6px; }
 .nl .match rect { fill: #fde68a; stroke: #b45309; }
 .nl .new rect { fill: #bbf7d0; stroke: #15803d; }
+.nl .tensor rect { fill: #fff; stroke-dasharray: 3 3; rx: 14px; }
 .nl text { font: 12px system-ui, sans-serif; fill: #1c1917; text-anchor: middle; }
 .nl path { fill: none; stroke: #78716c; stroke-width: 1.3px; }
 """
@@ -28,51 +32,63 @@ STYLE = """
 
 def svg(steps: Sequence[Step], *, title: str, style: str = "") -> str:
     """Draw nodes; each bears its operator, and its name and tensors as a tooltip."""
-    drawing = layered(steps)
-    width = drawing.columns * _COLUMN + 2 * _MARGIN - (_COLUMN - _WIDTH) + _BULGE
-    height = drawing.rows * _ROW + 2 * _MARGIN - (_ROW - _HEIGHT)
+    drawing = sketch(steps)
+    laid = layout(drawing)
+    places = [_at(point) for point in laid.places]
+    ways = [[_at(point) for point in way] for way in laid.ways]
+    across = [x for x, _ in places] + [x for way in ways for x, _ in way]
+    width = max(across, default=0) + _WIDTH / 2 + _MARGIN
+    height = max((y for _, y in places), default=0) + _HEIGHT / 2 + _MARGIN
     parts = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="nl" role="img" '
             f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}">'
         ),
-        f"<title>{escape(visible(title))}</title>",
+        f"<title>{_text(title)}</title>",
     ]
     if style:
         parts.append(f"<style>{style}</style>")
-    corners = [(_MARGIN + column * _COLUMN, _MARGIN + row * _ROW) for column, row in drawing.places]
-    for source, target, name in drawing.edges:
-        far = drawing.places[target][1] - drawing.places[source][1] > 1
-        draw = _detour if far else _edge
-        parts.append(draw(corners[source], corners[target], name))
-    for step, corner in zip(steps, corners, strict=True):
-        parts += _box(step, corner)
+    parts += [_arrow(way, name) for way, (_, _, name) in zip(ways, drawing.arrows, strict=True)]
+    parts += [_box(box, place) for box, place in zip(drawing.boxes, places, strict=True)]
     return "".join((*parts, "</svg>"))
 
 
-def _edge(source: tuple[float, float], target: tuple[float, float], name: str) -> str:
-    x1, y1 = source[0] + _WIDTH / 2, source[1] + _HEIGHT
-    x2, y2 = target[0] + _WIDTH / 2, target[1]
-    bend = max((y2 - y1) / 2, 8)
-    curve = f"M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2:g}"
-    return f'<path d="{curve}"><title>{escape(visible(name))}</title></path>'
+def _at(point: Point) -> Point:
+    """Give a place in pixels."""
+    column, row = point
+    return (
+        _MARGIN + _WIDTH / 2 + column * _COLUMN,
+        _MARGIN + _HEIGHT / 2 + row * _ROW,
+    )
 
 
-def _detour(source: tuple[float, float], target: tuple[float, float], name: str) -> str:
-    """Lead an edge past the rows between, at the right of the nodes."""
-    x1, y1 = source[0] + _WIDTH, source[1] + _HEIGHT / 2
-    x2, y2 = target[0] + _WIDTH, target[1] + _HEIGHT / 2
-    out = max(x1, x2) + _BULGE
-    curve = f"M{x1:g} {y1:g}C{out:g} {y1:g} {out:g} {y2:g} {x2:g} {y2:g}"
-    return f'<path d="{curve}"><title>{escape(visible(name))}</title></path>'
+def _arrow(way: Sequence[Point], name: str) -> str:
+    """Draw a tensor from the lower edge of a box, past the rows between, to the next one's top."""
+    (x, y), *between, (to_x, to_y) = way
+    down = 1 if to_y > y else -1
+    points = [(x, y + down * _HEIGHT / 2), *between, (to_x, to_y - down * _HEIGHT / 2)]
+    curve = f"M{points[0][0]:g} {points[0][1]:g}"
+    for (x1, y1), (x2, y2) in pairwise(points):
+        middle = (y1 + y2) / 2
+        curve += f"C{x1:g} {middle:g} {x2:g} {middle:g} {x2:g} {y2:g}"
+    return f'<path d="{curve}"><title>{_text(name)}</title></path>'
 
 
-def _box(step: Step, corner: tuple[float, float]) -> Iterator[str]:
-    x, y = corner
-    shown = visible(step.op)
-    short = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
-    tensors = f"{', '.join(step.inputs)} → {', '.join(step.outputs)}"
-    yield f'<g class="{step.role}"><title>'
-    yield escape(visible(f"{shown} {step.name}")) + "\n" + escape(visible(tensors))
-    yield f'</title><rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}"/>'
-    yield f'<text x="{x + _WIDTH / 2:g}" y="{y + _HEIGHT / 2 + 4:g}">{escape(short)}</text></g>'
+def _box(box: Box, place: Point) -> str:
+    x, y = place
+    shown = visible(box.label)
+    short = shown if len(shown) <= _LONGEST else _short(shown, box.role)
+    return (
+        f'<g class="{box.role}"><title>{_text(box.title)}</title>'
+        f'<rect x="{x - _WIDTH / 2:g}" y="{y - _HEIGHT / 2:g}" width="{_WIDTH}" '
+        f'height="{_HEIGHT}"/><text x="{x:g}" y="{y + 4:g}">{escape(short)}</text></g>'
+    )
+
+
+def _short(name: str, role: str) -> str:
+    """Cut a name: that of a tensor says most at its end."""
+    return f"…{name[1 - _LONGEST :]}" if role == "tensor" else f"{name[: _LONGEST - 1]}…"
+
+
+def _text(words: str) -> str:
+    return escape(visible(words))

@@ -26,7 +26,7 @@ PROOF = Verification("region", 3e-7, 4e-7, 1e-5, 8)
 FIX = FixReport(
     "safe",
     "replace by LayerNormalization(axis=-1, epsilon=1e-05)",
-    picture=(Step("t3", "LayerNormalization", ("t0",), ("t3",), "new"),),
+    picture=(PICTURE[0], Step("t3", "LayerNormalization", ("t0",), ("t3",), "new")),
 )
 
 

@@ -209,7 +209,7 @@ def page(text: str) -> _Page:
 def test_html_is_one_file_with_pictures() -> None:
     parsed = page(rendered("html", made.report()))
 
-    assert parsed.links == []
+    assert parsed.links == ["#f0-0"]
     assert parsed.tags.count("svg") == 2
     assert parsed.tags.count("article") == 5
     assert "No findings." in parsed.text
