@@ -20,8 +20,9 @@ class UnfoldedAffine(Rule):
 
     Reports a chain of Mul, Add, Sub and Div by constants that vary along one axis, as a BatchNorm
     that is spelled out or a scaled and shifted input, where the weights of a linear operator in
-    front of it or behind it can take it up. The bias of a MatMul is not reported,
-    and a factor of a single value only beside a convolution.
+    front of it or behind it can take it up. The bias of a MatMul is not reported; nor is a factor
+    of a single value that belongs to something larger, as the scale of an attention, or whose
+    weights are read elsewhere.
 
     ## Why is this bad?
 
@@ -84,6 +85,14 @@ class UnfoldedAffine(Rule):
             y = Conv(q, w)
         }
         """,
+        """
+        one_factor_for_all (float[N,3] x) => (float[N,2] y)
+        <float[3,2] w = {1,2,3,4,-1,0.5}, float[2] b = {1,2}, float s = {2}> {
+            p = MatMul(x, w)
+            q = Add(p, b)
+            y = Div(q, s)
+        }
+        """,
     )
     good = (
         """
@@ -110,10 +119,11 @@ class UnfoldedAffine(Rule):
         }
         """,
         """
-        one_factor_for_all (float[N,3] x) => (float[N,2] y)
+        scale_of_an_attention (float[N,3,3] x, float[N,2,3] k) => (float[N,3,3] y)
         <float[3,2] w = {1,2,3,4,-1,0.5}, float s = {2}> {
             p = MatMul(x, w)
-            y = Mul(p, s)
+            q = Mul(p, s)
+            y = MatMul(q, k)
         }
         """,
     )

@@ -19,7 +19,10 @@ _BIASED = frozenset(("MatMul", "FusedMatMul"))
 """Operators without a bias of their own: an Add behind one is its bias and no work left over."""
 _MOST_IN_A_ROW = 64
 _OF_IMAGES = frozenset(("Conv", "ConvTranspose", "FusedConv"))
-_BRINGS_IN = frozenset(("Cast", "Transpose", "Identity", "Unsqueeze", "Reshape"))
+_PRODUCTS = frozenset(("MatMul", "FusedMatMul", "Gemm", "FusedGemm"))
+_BRINGS_IN = frozenset(("Cast", "Transpose", "Identity", "Unsqueeze", "Reshape", "Flatten"))
+_SPLITS = frozenset(("Split", "Slice", "Gather", "Squeeze", "Expand", "Concat"))
+"""Layout operators besides, between heads and their projection."""
 _MOST_CHANNELS = 1 << 20
 """Channels that a file may declare before nobody believes it."""
 
@@ -45,7 +48,7 @@ class Chains:
         fold = next((fold for fold in folds if fold is not None), None)
         if any(one.varies() for one in _without_bias(steps)):
             return fold
-        return fold if fold is not None and _is_scaled_image(fold, steps) else None
+        return fold if fold is not None and _is_worth_it(fold, steps) else None
 
     def _along(self, steps: list[Elementwise], axis: int) -> Fold | None:
         channels = _channels(steps[-1].x, axis)
@@ -138,15 +141,43 @@ def _channels(tensor: Tensor, axis: int) -> int | None:
     return extent if isinstance(extent, int) else None
 
 
-def _is_scaled_image(fold: Fold, steps: list[Elementwise]) -> bool:
-    """Whether a factor of one value is that of an image or of a convolution.
+def _is_worth_it(fold: Fold, steps: list[Elementwise]) -> bool:
+    """Whether a factor of one value should go into weights.
 
-    Elsewhere it belongs to something larger, as the scale of an attention or part of an activation,
-    that runtimes know as a whole.
+    Not where it belongs to something larger that runtimes know as a whole, as the scale of an
+    attention or part of an activation, and not where a copy of a matrix would be the price.
     """
-    if all(step.is_shift for step in steps) or any(n.op not in _OF_IMAGES for n in fold.linear):
+    matrices = [node for node in fold.linear if node.op not in _OF_IMAGES]
+    if all(step.is_shift for step in steps):
         return False
-    return fold.direction is Direction.BACKWARD or _is_input(steps[-1].x)
+    if any(node.op not in _PRODUCTS or _is_shared(node) for node in matrices):
+        return False
+    if fold.direction is Direction.FORWARD:
+        return _is_input(steps[-1].x)
+    return not _is_part_of_attention(fold.node)
+
+
+def _is_shared(node: Node) -> bool:
+    """Whether another node reads the weight of a linear operator as well."""
+    return any(
+        tensor.is_constant and (len(set(tensor.consumers)) > 1 or tensor.is_output)
+        for tensor in node.inputs[:2]
+    )
+
+
+def _is_part_of_attention(node: Node) -> bool:
+    """Whether what a node computes is multiplied by another computed tensor, layout aside."""
+    pending = [node.y]
+    for _ in range(_MOST_IN_A_ROW):
+        if not pending:
+            return False
+        tensor = pending.pop()
+        for reader in tensor.consumers:
+            if reader.op in _PRODUCTS and not any(t.is_constant for t in reader.inputs[:2]):
+                return True
+            if reader.op in _BRINGS_IN | _SPLITS:
+                pending.extend(reader.outputs)
+    return True
 
 
 def _is_input(tensor: Tensor) -> bool:

@@ -528,17 +528,53 @@ def test_parts_of_activations_and_attentions_stay() -> None:
             y = Conv(d, w)
         }}"""
     attention = """
-        g (float[N,3] x) => (float[N,2] y)
-        <float[3,2] w = {1,2,3,4,-1,0.5}, float[2] b = {1,2}, float k = {0.125}> {
+        g (float[N,4,3] x, float[N,2,4] k) => (float[N,4,4] y)
+        <float[3,2] w = {1,2,3,4,-1,0.5}, float[2] b = {1,2}, float c = {0.125}> {
             p = MatMul(x, w)
             q = Add(p, b)
-            y = Mul(q, k)
+            r = Mul(q, c)
+            h = Identity(r)
+            y = MatMul(h, k)
         }"""
 
     assert ops(folded(hard_sigmoid)) == ["Conv", "Add", "Clip", "Div", "Conv"]
-    assert ops(folded(attention)) == ["MatMul", "Add", "Mul"]
+    assert ops(folded(attention)) == ["MatMul", "Add", "Mul", "Identity", "MatMul"]
     scaled = hard_sigmoid.replace("a = Add(c, three)", "a = Mul(c, three)")
     assert ops(folded(scaled)) == ["Conv", "Clip", "Div", "Conv"]
+
+
+@pytest.mark.parametrize("factor", ["Mul(q, k)", "Div(q, k)", "Mul(k, q)"])
+def test_one_factor_for_all_goes_into_the_weights_that_nobody_else_reads(factor: str) -> None:
+    text = f"""
+        g (float[N,3] x) => (float[N,2] y)
+        <float[3,2] w = {{1,2,3,4,-1,0.5}}, float[2] b = {{1,2}}, float k = {{0.125}}> {{
+            p = MatMul(x, w)
+            q = Add(p, b)
+            y = {factor}
+        }}"""
+    shared = text.replace("float[N,2] y)", "float[N,2] y, float[N,2] z)").replace(
+        "y = ", "z = MatMul(x, w)\ny = "
+    )
+
+    assert ops(folded(text)) == ["MatMul", "Add"]
+    assert ops(folded(text.replace("p = MatMul(x, w)\n", "").replace("Add(p, b)", "Gemm(x, w, b)")))
+    assert sorted(ops(folded(shared)))[:3] == [
+        "Add",
+        "Div" if "Div" in factor else "MatMul",
+        "MatMul",
+    ]
+
+
+def test_a_scaled_input_goes_into_a_matrix() -> None:
+    text = """
+        g (float[N,2,2] x) => (float[N,2] y)
+        <float[4,2] w = {1,2,3,4,-1,0.5,2,1}, float[2] b = {1,2}, float k = {255}> {
+            d = Div(x, k)
+            f = Flatten(d)
+            y = Gemm(f, w, b)
+        }"""
+
+    assert ops(folded(text)) == ["Flatten", "Gemm"]
 
 
 @pytest.mark.parametrize("op", ["Conv", "MatMul", "Gemm"])
