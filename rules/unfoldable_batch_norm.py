@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from normlint.rule import Diagnostic, Rule, Severity
+from normlint.rule import Applicability, Diagnostic, Rule, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.context import Context
+    from normlint.rewrite.fold_attempt import Fold
 
 
 class UnfoldableBatchNorm(Rule):
@@ -39,12 +40,23 @@ class UnfoldableBatchNorm(Rule):
 
     ## Fix safety
 
-    There is a repair for `overridable-input` alone: unsafe, since a caller may rely on overriding
-    the initializer. Afterwards that has no effect any more.
+    There is a repair for `overridable-input`: unsafe, since a caller may rely on overriding the
+    initializer. Afterwards that has no effect any more.
+
+    With `--targets tflite` a BatchNorm of images that stays becomes a depthwise Conv, which is the
+    same function and safe: TFLite has no BatchNormalization, and its converters make a Mul and an
+    Add of one, two passes that are each quantised with a range of their own. For other targets a
+    BatchNormalization is one pass, and stays.
 
     ## When not to follow it
 
     It is information.
+
+    ## References
+
+    - TFLite has no operator for it: [NNEF-Tools](https://github.com/KhronosGroup/NNEF-Tools/issues/108),
+      and makes [Mul and Add](https://github.com/Samsung/ONE/issues/1671) of it
+    - A [depthwise convolution](https://github.com/pytorch/executorch/issues/11586) instead
     """
 
     code = "NL111"
@@ -76,6 +88,18 @@ class UnfoldableBatchNorm(Rule):
             y = Conv<pads = [1,1,1,1]>(n, w)
         }
         """,
+        (
+            """
+            alone_for_tflite (float[1,2,4,4] x) => (float[1,2,4,4] y)
+            <float[2] scale = {1.5,-2}, float[2] bias = {0.5,1}, float[2] mean = {0.1,-0.3},
+             float[2] var = {0.5,2}> {
+                r = Relu(x)
+                n = BatchNormalization(r, scale, bias, mean, var)
+                y = Sigmoid(n)
+            }
+            """,
+            {"targets": frozenset({"tflite"})},
+        ),
     )
     good = (
         """
@@ -100,9 +124,11 @@ class UnfoldableBatchNorm(Rule):
         for fold in context.folds.batch_norms:
             if fold.refusal is None:
                 continue
-            made = fold.rewrite is not None and context.settings.unsafe_fixes
+            safe = fold.rewrite is not None and fold.rewrite.applicability is Applicability.SAFE
+            made = fold.rewrite is not None and (safe or context.settings.unsafe_fixes)
             yield Diagnostic(
-                f"a BatchNorm stays ({fold.refusal.reason.value}): {fold.refusal.detail}",
+                f"a BatchNorm stays ({fold.refusal.reason.value}): {fold.refusal.detail}"
+                f"{_as_convolution(fold) if safe else ''}",
                 fold.node,
                 (fold.node,),
                 fold.evidence,
@@ -110,3 +136,8 @@ class UnfoldableBatchNorm(Rule):
                 not_fixed=None if made else fold.refusal,
                 output=fold.node.y,
             )
+
+
+def _as_convolution(fold: Fold) -> str:
+    targets = " and ".join(fold.evidence["targets"])
+    return f"; {targets} has no BatchNormalization, so it can be a depthwise Conv"

@@ -12,6 +12,7 @@ from normlint.normalization import Kind, Normalization
 from normlint.rewrite.affine import Weights, is_per_channel, is_spatial, of_batch_norm
 from normlint.rewrite.fold_attempt import Direction, Fold, backward, forward
 from normlint.rewrite.fold_chains import Chains
+from normlint.rewrite.fold_depthwise import WITHOUT_BATCH_NORM, depthwise
 from normlint.rule import Applicability, NotFixed, Reason
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Folds:
             if op.is_training or not is_spatial(op.node):
                 continue
             if is_per_channel(op.node):
-                folds.append(self._batch_norm(op.node))
+                folds.append(self._for_targets(self._batch_norm(op.node)))
                 continue
             taken = self._parts_of_norms() if taken is None else taken
             if op.node not in taken:
@@ -55,6 +56,14 @@ class Folds:
             for node in scope.nodes
             if (fold := chains.ending_at(node)) is not None
         )
+
+    def _for_targets(self, fold: Fold) -> Fold:
+        """Make what stays a depthwise Conv where a target has no BatchNormalization."""
+        asking = self._context.settings.targets & WITHOUT_BATCH_NORM
+        if fold.rewrite is not None or not asking:
+            return fold
+        evidence = {**fold.evidence, "targets": sorted(asking)}
+        return replace(fold, rewrite=depthwise(fold.node, self._weights), evidence=evidence)
 
     def _batch_norm(self, node: Node) -> Fold:
         fold = self._attempt(node, self._weights)

@@ -2,6 +2,10 @@
 
 W = (q - z) * S. A factor s > 0 makes S' = s * S. A negative one makes S' = |s| * S and turns the
 sign of q - z, which is exact: q' = -q where z = 0, else both are mirrored in the range of the type.
+
+A bias that was quantised becomes a float one, which is exact. As an integer of scale s_x s_w |s| it
+would be off by up to half a step of the integer product, and nothing would be won: ONNX Runtime
+makes one integer kernel of the convolution either way.
 """
 
 from __future__ import annotations

@@ -605,3 +605,35 @@ def test_models_of_the_first_opsets_are_folded_and_proved(op: str) -> None:
         del node.attribute[:]
         node.attribute.extend(kept)
     assert_same(modern, after)
+
+
+@pytest.mark.parametrize("kind", ["float", "float16", "double"])
+def test_what_stays_is_a_depthwise_convolution_where_a_target_asks(kind: str) -> None:
+    text = f"""
+        g (float[N,2,5,5] z) => ({kind}[N,2,5,5] y) <{NORM}> {{
+            x = Cast<to = {getattr(TensorProto, "FLOAT" if kind == "float" else kind.upper())}>(z)
+            r = Relu(x)
+            n = BatchNormalization(r, s, b, m, v)
+            y = Sigmoid(n)
+        }}"""
+    before = model_of(text.replace("float[2]", f"{kind}[2]") if kind == "double" else text)
+
+    stays, same = repaired(before, targets=frozenset({"onnxruntime", "qnn", "tensorrt"}))
+    report, after = repaired(before, targets=frozenset({"tflite"}), verify="region")
+
+    assert ops(same) == ops(before)
+    assert reason_of(stays.findings[0]) == "no-linear-neighbour"
+    assert ops(after) == ["Cast", "Relu", "Conv", "Sigmoid"]
+    assert report.findings[0].evidence["targets"] == ["tflite"]
+    if kind != "double":
+        assert_same(before, after, tolerance=1e-2)
+
+
+def test_a_vector_is_no_image_for_a_depthwise_convolution() -> None:
+    text = f"""
+        g (float[N,2] x) => (float[N,2] y) <{NORM}> {{
+            r = Relu(x)
+            y = BatchNormalization(r, s, b, m, v)
+        }}"""
+
+    assert reasons(text, targets=frozenset({"tflite"})) == ["no-linear-neighbour"]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from folding import assert_same, ops, reason_of, repaired
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MADE = 4
 WEIGHTS = {
@@ -242,3 +247,52 @@ def test_a_weight_made_of_a_quantised_one_stays_quantised() -> None:
 
     assert [reason_of(finding) for finding in report.findings] == ["quantized-between"]
     assert_same(before, after)
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_the_convolution_stays_an_integer_kernel(tmp_path: Path, *, biased: bool) -> None:
+    random = np.random.default_rng(3)
+    scale = random.uniform(0.01, 0.02, MADE).astype(np.float32)
+    tensors = {
+        "xs": np.float32(0.02),
+        "xz": np.int8(0),
+        "w": random.integers(-127, 127, (MADE, 3, 2, 2)).astype(np.int8),
+        "ws": scale,
+        "bq": random.integers(-3000, 3000, MADE).astype(np.int32),
+        "bs": scale * np.float32(0.02),
+        "ys": np.float32(0.5),
+        **{name: random.uniform(0.5, 2, MADE).astype(np.float32) for name in "sbmv"},
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["wd"], axis=0),
+        helper.make_node("DequantizeLinear", ["bq", "bs"], ["bd"], axis=0),
+        helper.make_node("Conv", ["xd", "wd", *(["bd"] if biased else [])], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
+        helper.make_node("QuantizeLinear", ["n", "ys", "xz"], ["yq"]),
+        helper.make_node("DequantizeLinear", ["yq", "ys", "xz"], ["y"]),
+    ]
+    if not biased:
+        nodes.pop(3)
+        del tensors["bq"], tensors["bs"]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 5, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, MADE, 4, 4])],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in tensors.items()],
+    )
+    before = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    _, after = repaired(before, verify="region")
+
+    assert "BatchNormalization" not in ops(after)
+    assert_same(before, after)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(
+        after.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    assert "QLinearConv" in ops(onnx.load(tmp_path / "optimised.onnx"))
