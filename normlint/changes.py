@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, TensorProto
 
+from normlint.digits import shortest
 from normlint.graph import plain_value
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _shown(attribute: AttributeProto) -> str:
         if value.type != AttributeProto.TENSOR:
             return "…"
         return f"{type_name(value.t.data_type)}{list(value.t.dims)}"
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{shortest(value):.9g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 
 

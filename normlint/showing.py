@@ -12,9 +12,10 @@ from normlint.discover import STDIN, STDIN_NAME, Target, content_of, missing, re
 from normlint.model.fault import FileFault
 from normlint.model.remote import is_url
 from normlint.report import stream
+from normlint.report.excerpt import Excerpt, excerpt
 from normlint.report.look import visible
 from normlint.report.mermaid import mermaid
-from normlint.report.svg import STYLE, svg
+from normlint.report.svg import STYLE, svg, svg_pair
 from normlint.run import preflight
 from normlint.usage import UsageError
 
@@ -119,10 +120,14 @@ def _finding(target: Target, wanted: str, resolver: Resolver) -> Finding:
 
 
 def _drawn_finding(finding: Finding, form: str) -> str:
-    before = drawn(finding.picture, form, finding.message)
-    if finding.fix is None or not finding.fix.picture or form == SVG:
-        return before
-    return f"{before}\n{drawn(finding.fix.picture[::-1], form, finding.fix.title)}"
+    part, title = excerpt(finding), finding.message
+    if form == TEXT:
+        part = Excerpt(finding.picture, finding.fix.picture if finding.fix is not None else ())
+    if not part.after:
+        return drawn(part.before, form, title)
+    if form == SVG:
+        return svg_pair(part.before, part.after, title=title) + "\n"
+    return f"{drawn(part.before, form, title)}\n{drawn(part.after, form, title)}"
 
 
 def _drawn_stream(

@@ -131,6 +131,10 @@ def test_show_a_finding_before_and_after(folder: Path) -> None:
     assert text.code == 0
     assert "> LayerNormalization(x) -> y" in text.out.replace("  (y)", "")
     assert drawn.out.count("flowchart TD") == 2
+    picture = normlint("show", "m.onnx", "--finding", name, "--format", "svg").out
+    assert picture.count('class="match"') == 9
+    assert picture.count('class="new"') == 1
+    assert ET.fromstring(picture).tag.endswith("svg")  # noqa: S314 - our own document
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from normlint import __version__
+from normlint.digits import shortest
 from normlint.rule import Severity
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, bool | int | None):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        return shortest(value) if math.isfinite(value) else str(value)
     return plain(value.item()) if hasattr(value, "item") else str(value)
 
 

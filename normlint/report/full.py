@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from normlint.report.documents import plain
 from normlint.report.groups import Group, grouped, is_connected
 from normlint.report.look import SEVERITY, visible
 from normlint.report.norms import near_norm_text, norm_place
@@ -110,7 +111,7 @@ def _body(group: Group, view: View) -> Iterator[str]:
     if finding.not_fixed is not None:
         yield f"   {view.look('stays', 'dim')} {_stays(finding)}"
     if view.verbose:
-        for key, value in finding.evidence.items():
+        for key, value in plain(finding.evidence).items():
             yield f"   {view.look('fact ', 'dim')} {visible(f'{key} = {value}')}"
     yield f"   {view.look('more ', 'dim')} normlint explain {finding.code}"
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from normlint import __version__
+from normlint.report.documents import plain
 from normlint.report.excerpt import excerpt
 from normlint.report.full import place_text
 from normlint.report.groups import Group, grouped
@@ -156,7 +157,7 @@ def _evidence(finding: Finding) -> Iterator[str]:
     if finding.evidence:
         rows = (
             f"<tr><th>{text(str(key))}</th><td><code>{text(str(value))}</code></td></tr>"
-            for key, value in finding.evidence.items()
+            for key, value in plain(finding.evidence).items()
         )
         yield f"<details><summary>Evidence</summary><table>{''.join(rows)}</table></details>\n"
 

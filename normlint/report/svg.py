@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -30,27 +31,54 @@ STYLE = """
 """
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A drawing and its size in pixels."""
+
+    body: str
+    width: float
+    height: float
+
+
 def svg(steps: Sequence[Step], *, title: str, style: str = "") -> str:
     """Draw nodes; each bears its operator, and its name and tensors as a tooltip."""
+    return _whole(_picture(steps), title, style)
+
+
+def svg_pair(before: Sequence[Step], after: Sequence[Step], *, title: str) -> str:
+    """Draw nodes as they are, and right of them what a repair leaves of them."""
+    left, right = _picture(before), _picture(after)
+    moved = f'<g transform="translate({left.width + _COLUMN / 4:g})">{right.body}</g>'
+    pair = Picture(
+        left.body + moved,
+        left.width + _COLUMN / 4 + right.width,
+        max(left.height, right.height),
+    )
+    return _whole(pair, title, STYLE)
+
+
+def _whole(picture: Picture, title: str, style: str) -> str:
+    size = f"{picture.width:g} {picture.height:g}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="nl" role="img" viewBox="0 0 {size}" '
+        f'width="{picture.width:g}" height="{picture.height:g}"><title>{_text(title)}</title>'
+        f"{f'<style>{style}</style>' if style else ''}{picture.body}</svg>"
+    )
+
+
+def _picture(steps: Sequence[Step]) -> Picture:
     drawing = sketch(steps)
     laid = layout(drawing)
     places = [_at(point) for point in laid.places]
     ways = [[_at(point) for point in way] for way in laid.ways]
     across = [x for x, _ in places] + [x for way in ways for x, _ in way]
-    width = max(across, default=0) + _WIDTH / 2 + _MARGIN
-    height = max((y for _, y in places), default=0) + _HEIGHT / 2 + _MARGIN
-    parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="nl" role="img" '
-            f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}">'
-        ),
-        f"<title>{_text(title)}</title>",
-    ]
-    if style:
-        parts.append(f"<style>{style}</style>")
-    parts += [_arrow(way, name) for way, (_, _, name) in zip(ways, drawing.arrows, strict=True)]
-    parts += [_box(box, place) for box, place in zip(drawing.boxes, places, strict=True)]
-    return "".join((*parts, "</svg>"))
+    arrows = [_arrow(way, name) for way, (_, _, name) in zip(ways, drawing.arrows, strict=True)]
+    boxes = [_box(box, place) for box, place in zip(drawing.boxes, places, strict=True)]
+    return Picture(
+        "".join((*arrows, *boxes)),
+        max(across, default=0) + _WIDTH / 2 + _MARGIN,
+        max((y for _, y in places), default=0) + _HEIGHT / 2 + _MARGIN,
+    )
 
 
 def _at(point: Point) -> Point:

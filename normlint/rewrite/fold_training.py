@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
+from normlint.digits import shortest
 from normlint.rewrite.fold_weights import vector
 from normlint.rule import Applicability, NewNode, NotFixed, Reason, Replace, Rewrite
 
@@ -44,7 +45,7 @@ def as_instance_norm(op: BatchNormOp, context: Context) -> Rewrite | NotFixed:
         "InstanceNormalization", (node.inputs[0], *operands), {"epsilon": op.epsilon}, node
     )
     return Rewrite(
-        f"replace by InstanceNormalization(epsilon={op.epsilon:g})",
+        f"replace by InstanceNormalization(epsilon={shortest(op.epsilon)})",
         Applicability.SAFE,
         (Replace((node.y,), recipe),),
         (node,),

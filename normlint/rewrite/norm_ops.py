@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import TensorProto
 
+from normlint.digits import shortest
 from normlint.graph import FLOATS
 from normlint.recognise.parameter import static
 from normlint.rewrite.demands import (
@@ -111,7 +112,7 @@ def _over_last_axes(context: Context, norm: Normalization, op: str) -> Rewrite:
         made = NewNode("Mul", (made, vectors.broadcast(scale)), like=norm.anchor)
     if bias is not None and not fused_bias:
         made = NewNode("Add", (made, vectors.broadcast(bias)), like=norm.anchor)
-    title = f"replace by {op}(axis={-width}, epsilon={norm.epsilon:.9g})"
+    title = f"replace by {op}(axis={-width}, epsilon={shortest(norm.epsilon)})"
     return finish(norm, made, work, title, opset=OPSETS[op], tolerance=large_mean_error(op, work))
 
 
@@ -145,7 +146,7 @@ def _of_channels(context: Context, norm: Normalization, op: str) -> Rewrite:
         attrs["num_groups"] = norm.groups
         if work == TensorProto.DOUBLE:
             attrs["stash_type"] = work
-    shown = ", ".join(f"{key}={value:.9g}" for key, value in sorted(attrs.items()))
+    shown = ", ".join(f"{key}={shortest(float(value)):.9g}" for key, value in sorted(attrs.items()))
     made = NewNode(op, inputs, attrs, like=norm.anchor)
     title = f"replace by {op}({shown})"
     if last:
