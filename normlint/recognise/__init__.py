@@ -43,7 +43,7 @@ def recognise(graph: Graph, constants: Constants) -> Recognised:
     return Recognised(
         tuple(norm for norm in norms if not norm.constant),
         tuple(norm for norm in norms if norm.constant),
-        tuple(look_alike for look_alike in near if look_alike.nodes),
+        tuple(like for like in near if like.nodes and not constants.is_constant(like.x)),
     )
 
 

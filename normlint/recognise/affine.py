@@ -11,7 +11,7 @@ import numpy as np
 from normlint.algebra import ONE, Count, Leaf
 from normlint.model import ValuesUnavailable
 from normlint.normalization import Parameter
-from normlint.recognise.reading import is_overridable
+from normlint.recognise.reading import is_weight
 
 if TYPE_CHECKING:
     from normlint.algebra import Polynomial
@@ -41,6 +41,8 @@ def parameter(reading: Reading, polynomial: Polynomial, neutral: float) -> Param
         isinstance(generators[number], Count) for monomial in polynomial for number, _ in monomial
     )
     varying = {axis for leaf in leaves.values() for axis in leaf.axes}
+    if reading.split is not None and varying:
+        varying = {reading.split.axis, reading.split.axis + 1}
     shape = reading.layout.shape
     aligned = tuple(
         _extent(shape, axis, leaves) if axis in varying else 1 for axis in range(len(shape))
@@ -48,13 +50,18 @@ def parameter(reading: Reading, polynomial: Polynomial, neutral: float) -> Param
     known = tuple(extent for extent in aligned if isinstance(extent, int))
     static = known if len(known) == len(aligned) and not reading.is_open else None
     constant = not counted and not any(
-        is_overridable(leaf.tensor) or not leaf.constant for leaf in leaves.values()
+        is_weight(leaf.tensor) or not leaf.constant for leaf in leaves.values()
     )
     alone = _alone(polynomial, leaves)
+    own = static
+    if reading.split is not None and static is not None:
+        own = tuple(prod(static[axis] for axis in entry) for entry in reading.layout.dims)
     return Parameter(
-        static,
+        own,
         tuple(dict.fromkeys(leaf.tensor for leaf in leaves.values())),
-        _Values(reading.constants, dict(polynomial), leaves, static, shape) if constant else None,
+        _Values(reading.constants, dict(polynomial), leaves, static, shape, own)
+        if constant
+        else None,
         None if alone is None else alone.tensor,
     )
 
@@ -118,6 +125,8 @@ class _Values:
     leaves: dict[int, Leaf]
     aligned: tuple[int, ...] | None
     shape: tuple[Extent, ...]
+    own: tuple[int, ...] | None
+    """The aligned extents as those of x, where one axis of x is read as two."""
 
     def __call__(self) -> Array:
         arrays = {number: self._array(leaf) for number, leaf in self.leaves.items()}
@@ -128,7 +137,7 @@ class _Values:
                 term = term * arrays[number] ** exponent
             total = total + term
         if self.aligned is not None:
-            return np.broadcast_to(total, self.aligned)
+            return np.broadcast_to(total, self.aligned).reshape(self.own or self.aligned)
         return total.reshape(total.shape[_leading_ones(total.shape) :])
 
     def _array(self, leaf: Leaf) -> Array:

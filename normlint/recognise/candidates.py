@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint.recognise.extents import extents_of, reshaped
+from normlint.recognise.layout import Layout
 from normlint.recognise.operators import is_float_cast
-from normlint.recognise.reading import DEEPEST_ELEMENTWISE
+from normlint.recognise.reading import DEEPEST_ELEMENTWISE, Split
 from normlint.recognise.reductions import axes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from normlint.graph import Graph, Node, Tensor
+    from normlint.recognise.extents import Extent
     from normlint.recognise.reading import Scope
 
 TRANSPARENT = frozenset(
@@ -56,6 +59,31 @@ class Candidates:
             yield averaged
         if squared:
             yield upstream(node.inputs[0], self.graph)
+
+    def splits(self, node: Node) -> Iterator[tuple[Tensor, Split]]:
+        """Give what a Reshape in front of a reduction splits an axis of, and into which groups.
+
+        The statistics of groups may be spread over the channels again instead of these being
+        reshaped.
+        """
+        tensor = self.source(node.inputs[0])
+        reshape = tensor.producer
+        if reshape is not None and self.squares(reshape):
+            tensor = self.source(reshape.inputs[0])
+            reshape = tensor.producer
+        if reshape is None or reshape.op != "Reshape" or reshape.graph is not self.graph:
+            return
+        x = self.source(reshape.inputs[0])
+        before = x.producer
+        if before is not None and self.squares(before):
+            x = self.source(before.inputs[0])
+        made, given = reshaped(reshape, self.constants), extents_of(x, self.constants)
+        if made is None or given is None or len(given) < 3:
+            return
+        for axis in (1, len(given) - 1):
+            split = _split(given, made, axis)
+            if split is not None:
+                yield x, split
 
     def multiple(self, node: Node) -> Tensor | None:
         """Give what a node multiplies by a number."""
@@ -107,6 +135,22 @@ class Candidates:
                 break
             tensor = before
         return tensor
+
+
+def _split(given: tuple[Extent, ...], made: tuple[Extent, ...], axis: int) -> Split | None:
+    """Find the groups into which a Reshape splits an axis."""
+    channels = given[axis]
+    if not isinstance(channels, int):
+        return None
+    for groups in made:
+        if not isinstance(groups, int) or not 1 < groups < channels or channels % groups:
+            continue
+        split = Split(axis, groups, channels // groups)
+        layout = Layout(split.shape(given), split=axis)
+        dims = layout.reshaped(layout.dims, made)
+        if dims is not None and (axis,) in dims:
+            return split
+    return None
 
 
 def upstream(tensor: Tensor, graph: Graph) -> Tensor:

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from normlint.graph import Variable
-from normlint.recognise.extents import above, passes, source_of
+from normlint.recognise.extents import above, passes, reshaped, source_of
 from normlint.recognise.parameter import static
+from normlint.recognise.reading import is_weight
 
 if TYPE_CHECKING:
     from normlint.context.constants import Constants
     from normlint.graph import Node, Tensor
     from normlint.normalization import Normalization
+    from normlint.recognise.extents import Extent
 
     Array = np.ndarray[Any, Any]
 
 _SCALES = frozenset(("Mul", "Div"))
 _SHIFTS = frozenset(("Add", "Sub"))
 _FARTHEST = 64
-_RELABELS = frozenset(("Unsqueeze", "Reshape", "Identity", "Cast", "CastLike"))
+_MOST_RESHAPES = 3
 
 
 @dataclass(frozen=True)
@@ -174,11 +175,25 @@ class Reshaped:
     after: Node
     between: tuple[Node, ...]
     """Casts, Identity and Q/DQ between the Reshapes and the normalisation."""
+    earlier: tuple[Node, ...] = ()
+    """Reshapes in front of `before` that it undoes or goes on with, the first one last."""
 
     @property
     def x(self) -> Tensor:
         """What is reshaped first."""
-        return self.before.inputs[0]
+        return (self.earlier or (self.before,))[-1].inputs[0]
+
+    @property
+    def reshapes(self) -> tuple[Node, ...]:
+        """All Reshapes."""
+        return (*self.earlier, self.before, self.after)
+
+    def made(self, constants: Constants) -> tuple[Extent, ...] | None:
+        """Give the extents of what is normalised; None where not even the rank is known."""
+        extents = None
+        for node in self.earlier[::-1]:
+            extents = reshaped(node, constants, extents)
+        return reshaped(self.before, constants, extents)
 
 
 def reshaped_around(norm: Normalization) -> Reshaped | None:
@@ -198,6 +213,19 @@ def reshaped_around(norm: Normalization) -> Reshaped | None:
     return Reshaped(before, after, (*passed, *between))
 
 
+def farther(around: Reshaped) -> Reshaped | None:
+    """Take in the Reshape in front of the first one: two in a row are one."""
+    passed: list[Node] = []
+    for node in above(around.x):
+        if node.op == "Reshape" and len(around.earlier) < _MOST_RESHAPES:
+            between = (*around.between, *passed)
+            return replace(around, earlier=(*around.earlier, node), between=between)
+        if not passes(node):
+            break
+        passed.append(node)
+    return None
+
+
 def reads_values(node: Node, tensor: Tensor) -> bool:
     """Whether a reader of a tensor looks at more than its extents and its type."""
     if node.op in {"Shape", "Size"}:
@@ -206,14 +234,8 @@ def reads_values(node: Node, tensor: Tensor) -> bool:
 
 
 def is_parameter(tensor: Tensor, constants: Constants) -> bool:
-    """Whether a tensor is a constant, or a default that the caller may override."""
-    if constants.is_constant(tensor):
-        return True
-    for node in above(tensor):
-        if node.op not in _RELABELS:
-            break
-        tensor = node.inputs[0]
-    return isinstance(tensor, Variable) and tensor.default is not None
+    """Whether a tensor is a constant, or a weight that the caller gives."""
+    return constants.is_constant(tensor) or is_weight(tensor)
 
 
 def constant_shape(tensor: Tensor, constants: Constants) -> tuple[int, ...] | None:

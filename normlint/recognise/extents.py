@@ -149,15 +149,21 @@ _READERS: dict[str, Callable[[Node, Constants, int], tuple[Extent, ...] | None]]
 }
 
 
-def reshaped(node: Node, constants: Constants) -> tuple[Extent, ...] | None:
-    """Give the extents of what a Reshape makes; None where not even the rank is known."""
+def reshaped(
+    node: Node, constants: Constants, before: tuple[Extent, ...] | None = None
+) -> tuple[Extent, ...] | None:
+    """Give the extents of what a Reshape makes; None where not even the rank is known.
+
+    `before` are the extents of its input where more is known of them than the file says.
+    """
     known = node.y.shape
     wished = numbers(node.inputs[1], constants) if len(node.inputs) > 1 else None
     if wished is None:
         return extents_of(node.y, constants) if known is not None else None
     if known is None or len(known) != len(wished):
         known = (None,) * len(wished)
-    before = extents_of(node.inputs[0], constants)
+    if before is None:
+        before = extents_of(node.inputs[0], constants)
     made = list(wished)
     if not node.attrs.get("allowzero", 0):
         made = [_copied(node, before, a) if e == 0 else e for a, e in enumerate(wished)]

@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from normlint.normalization import Form, Kind, Parameter
-from normlint.recognise.channels import Channels, Reshaped, Step, Tail, reshaped_around
-from normlint.recognise.extents import brings_back, extents_of, reshaped, source_of
+from normlint.recognise.channels import (
+    Channels,
+    Reshaped,
+    Step,
+    Tail,
+    downstream,
+    farther,
+    reshaped_around,
+)
+from normlint.recognise.extents import brings_back, extents_of, reshaped
 from normlint.recognise.fused import quantized
+from normlint.recognise.group_split import GroupSplit, group_split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from normlint.context.constants import Constants
     from normlint.graph import Graph, Node
     from normlint.normalization import Normalization
-    from normlint.recognise.extents import Extent
 
     Array = np.ndarray[Any, Any]
 
@@ -41,17 +49,34 @@ def group_norms(
 
 def _grouped(norm: Normalization, constants: Constants) -> Normalization | None:
     around = reshaped_around(norm) if _may_be_of_groups(norm) else None
-    if around is None:
-        return None
     inner = _plain(norm)
-    split = None if inner is None else _split(inner, around.before, constants)
-    if inner is None or split is None or not brings_back(around.after, around.x, constants):
-        return None
+    while around is not None and inner is not None:
+        split = group_split(inner, around, constants)
+        if split is not None and brings_back(around.after, around.x, constants):
+            tail = _tail(around, split, constants)
+            if not split.of_rows or any(s and s.size > 1 for s in (tail.scale, tail.bias)):
+                return _fact(inner, around, split, tail, constants)
+        around = farther(around)
+    return None
+
+
+def _tail(around: Reshaped, split: GroupSplit, constants: Constants) -> Tail:
+    """Find scale and bias behind the groups, also where the axes after C are one meanwhile."""
     along = Channels(constants, around.x.rank, split.channels, split.last)
     tail = along.affine_after(around.after.y)
-    if split.of_rows and not any(step and step.size > 1 for step in (tail.scale, tail.bias)):
-        return None
-    return _fact(inner, around, split, tail, constants)
+    if tail.nodes or split.last:
+        return tail
+    passed, flat = downstream(tail.y)
+    made = None if flat is None or flat.op != "Reshape" else reshaped(flat, constants)
+    given = extents_of(around.x, constants)
+    if flat is None or made is None or given is None or len(made) != 3 or made[:2] != given[:2]:
+        return tail
+    inner = Channels(constants, len(made), split.channels).affine_after(flat.y)
+    between, back = downstream(inner.y)
+    if back is None or back.op != "Reshape" or not brings_back(back, around.x, constants):
+        return tail
+    nodes = (*passed, flat, *inner.nodes, *between, back)
+    return replace(inner, y=back.y, nodes=nodes)
 
 
 def _may_be_of_groups(norm: Normalization) -> bool:
@@ -78,7 +103,7 @@ def _with_affine(norm: Normalization, constants: Constants) -> Normalization | N
     tail = Channels(constants, norm.x.rank, channels).affine_after(norm.y)
     if not tail.nodes or norm.has_scale or norm.has_bias:
         return None
-    combined = _Combined(norm, tail, _Split(1, channels), norm.x.rank)
+    combined = _Combined(norm, tail, GroupSplit(1, channels), norm.x.rank)
     return replace(
         norm,
         form=Form.DECOMPOSED,
@@ -92,118 +117,22 @@ def _with_affine(norm: Normalization, constants: Constants) -> Normalization | N
     )
 
 
-@dataclass(frozen=True)
-class _Split:
-    groups: int
-    channels: int | None
-    last: bool = False
-    of_rows: bool = False
-    """Whether batch and groups are one axis: without an affine it may be a LayerNorm."""
-
-
-def _split(norm: Normalization, before: Node, constants: Constants) -> _Split | None:
-    """Find how a Reshape splits the channels of its input into groups that are normalised."""
-    made = reshaped(before, constants)
-    given = extents_of(before.inputs[0], constants)
-    if made is None or len(made) < 2 or (given is not None and len(given) < 2):
-        return None
-    rank = len(made)
-    if not norm.is_op and norm.axes == tuple(range(1 - rank, 0)):
-        return _of_rows(norm, made, given)
-    axes = tuple(range(2 - rank, 0)) if norm.is_op else norm.axes
-    first = given[0] if given is not None else (source_of(before.inputs[0]), 0)
-    if made[0] is None or made[0] != first:
-        return _of_one_row(made, given) if norm.is_op else None
-    if axes == tuple(range(2 - rank, 0)):
-        return _leading(norm, made, given)
-    return None if given is None or norm.is_op else _kept(norm, made, given)
-
-
-def _leading(
-    norm: Normalization, made: Sequence[Extent], given: Sequence[Extent] | None
-) -> _Split | None:
-    """Read [N, C, ...] made to [N, G, ...] and normalised over all that follows."""
-    groups = made[1]
-    channels = given[1] if given is not None and isinstance(given[1], int) else None
-    if not isinstance(groups, int) or groups < 1 or (channels is not None and channels % groups):
-        return None
-    if norm.is_op:
-        return _Split(groups, channels)
-    kept = len(made) > 3 and isinstance(made[2], int) and made[2] * groups == channels
-    if list(made) == list(given or ()) or not _varies_along(norm, {1, 2} if kept else {1}):
-        return None
-    return _Split(groups, channels)
-
-
-def _of_rows(
-    norm: Normalization, made: Sequence[Extent], given: Sequence[Extent] | None
-) -> _Split | None:
-    """Read [N, C, ...] made to [N * G, ...], where N is known, and normalised over all but rows."""
-    if given is None or len(given) < 3 or norm.scale is not None or norm.bias is not None:
-        return None
-    split = _rows_to_groups(given[0], given[1], made[0])
-    return None if split is None else replace(split, of_rows=True)
-
-
-def _of_one_row(made: Sequence[Extent], given: Sequence[Extent] | None) -> _Split | None:
-    """Read [N, C, ...] made to [1, N * G, ...], where N is known."""
-    if given is None or made[0] != 1:
-        return None
-    return _rows_to_groups(given[0], given[1], made[1])
-
-
-def _rows_to_groups(batch: Extent, channels: Extent, rows: Extent) -> _Split | None:
-    if not isinstance(batch, int) or not isinstance(channels, int) or not isinstance(rows, int):
-        return None
-    if batch < 1 or rows < batch or rows % batch or channels % (rows // batch):
-        return None
-    return _Split(rows // batch, channels)
-
-
-def _kept(norm: Normalization, made: Sequence[Extent], given: Sequence[Extent]) -> _Split | None:
-    """Read [N, ..., C] made to [N, ..., G, C/G], or the same with C as axis 1."""
-    rank = len(made)
-    if rank != len(given) + 1:
-        return None
-    for axis, last in ((1, False), (rank - 2, True)):
-        groups, size, channels = made[axis], made[axis + 1], given[axis]
-        if norm.axes != tuple(a - rank for a in range(1, rank) if a != axis):
-            continue
-        if not isinstance(groups, int) or not isinstance(size, int) or groups * size != channels:
-            continue
-        if _varies_along(norm, {axis, axis + 1}):
-            return _Split(groups, groups * size, last)
-    return None
-
-
-def _varies_along(norm: Normalization, axes: set[int]) -> bool:
-    """Whether scale and bias are constants that vary along these axes only."""
-    return all(
-        parameter.compute is not None
-        and parameter.shape is not None
-        and {axis for axis, extent in enumerate(parameter.shape) if extent != 1} <= axes
-        for parameter in (norm.scale, norm.bias)
-        if parameter is not None
-    )
-
-
 def _fact(
     norm: Normalization,
     around: Reshaped,
-    split: _Split,
+    split: GroupSplit,
     tail: Tail,
     constants: Constants,
 ) -> Normalization:
     x = around.x
+    reshapes = [*around.reshapes, *(node for node in tail.nodes if node.op == "Reshape")]
     nodes = in_order(
         [
-            around.before,
-            around.after,
+            *around.reshapes,
             *around.between,
             *norm.nodes,
             *tail.nodes,
-            *of_shape(around.before, constants),
-            *of_shape(around.after, constants),
+            *(node for reshape in reshapes for node in of_shape(reshape, constants)),
         ]
     )
     combined = _Combined(norm, tail, split, x.rank)
@@ -256,7 +185,7 @@ class _Combined:
 
     norm: Normalization
     tail: Tail
-    split: _Split
+    split: GroupSplit
     rank: int | None
 
     def scale(self) -> Parameter | None:
@@ -313,10 +242,11 @@ class _Combined:
             return np.broadcast_to(compute(), (self._channels,)).reshape(shape)
 
         plain = inner is None and outer is not None and outer.is_plain
+        constant = inner is None or inner.is_constant
         return Parameter(
             None if self.rank is None else shape,
             tensors,
-            aligned if all(s is None or s.is_constant for s in used) else None,
+            aligned if constant and all(s is None or s.is_constant for s in used) else None,
             tensors[0] if plain else None,
         )
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from normlint.algebra import Algebra, Axes
     from normlint.recognise.extents import Extent
     from normlint.recognise.likeness import Like
+    from normlint.recognise.reading import Split
 
 _CLOSE = 1e-5
 
@@ -27,6 +28,20 @@ def kind_of(like: Like, axes: Axes, shape: tuple[Extent, ...], algebra: Algebra)
     if like.clipped:
         return Kind.OTHER if _fits(like, axes, len(shape)) else None
     return _centred(like, axes, len(shape))
+
+
+def is_of_groups(like: Like, split: Split, rank: int) -> bool:
+    """Whether it is a GroupNorm of x, one axis of which is read as groups and their channels.
+
+    `rank` counts both of them.
+    """
+    group = {split.axis, split.axis + 1}
+    return (
+        like.centred
+        and not like.clipped
+        and like.axes == frozenset(range(1, rank)) - {split.axis}
+        and like.varying <= group
+    )
 
 
 def _centred(like: Like, axes: Axes, rank: int) -> Kind | None:

@@ -29,14 +29,27 @@ class Clash(Exception):  # noqa: N818 - it says what is wrong with the shapes
 
 
 class Layout:
-    """The axes of one tensor x."""
+    """The axes of one tensor x.
 
-    def __init__(self, shape: tuple[Extent, ...], kept: frozenset[int] = frozenset()) -> None:
+    `split` names an axis that is read as two, groups and what is in a group: two axes of `shape`,
+    and one of x.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[Extent, ...],
+        kept: frozenset[int] = frozenset(),
+        split: int | None = None,
+    ) -> None:
         self.shape = shape
-        self.dims: Dims = tuple(
+        self.split = split
+        dims: list[tuple[int, ...]] = [
             FREE if extent == 1 and axis not in kept else (axis,)
             for axis, extent in enumerate(shape)
-        )
+        ]
+        if split is not None:
+            dims[split : split + 2] = [(split, split + 1)]
+        self.dims: Dims = tuple(dims)
 
     def extent(self, entry: tuple[int, ...]) -> Extent:
         """Give the extent of an axis of a value."""
@@ -87,10 +100,15 @@ class Layout:
 
         A wrong guess is harmless: it clashes where the value meets x.
         """
-        if width == len(self.shape) and position not in taken:
-            if _may_equal(self.shape[position], extent) and self.shape[position] != 1:
-                return (position,)
-            return FREE
+        if width == len(self.dims) and taken.isdisjoint(self.dims[position]):
+            own = self.dims[position]
+            if own and _may_equal(self.extent(own), extent):
+                return own
+            if self.split is None:
+                return FREE
+        inner = -1 if self.split is None else self.split + 1
+        if inner > 0 and inner not in taken and self.shape[inner] == extent:
+            return (inner,)
         fitting = [
             axis
             for axis, own in enumerate(self.shape)
@@ -146,6 +164,8 @@ class Layout:
 
     def permutation(self, dims: Dims) -> tuple[int, ...] | None:
         """Give the axes of x in a value's order; None where it does not have them all."""
+        if self.split is not None:
+            return tuple(range(len(dims))) if dims == self.dims else None
         if len(dims) != len(self.shape):
             return None
         ones = [axis for axis, entry in enumerate(self.dims) if entry == FREE]

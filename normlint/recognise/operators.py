@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from normlint.algebra import HALF, ONE
 from normlint.graph import FLOATS
+from normlint.recognise.averages import pooled_whole, weighted
 from normlint.recognise.bounds import absolute, clip, maximum, where
 from normlint.recognise.counts import count
 from normlint.recognise.layout import Clash
-from normlint.recognise.reading import Value, is_overridable, made
+from normlint.recognise.reading import Value, is_weight, made
 from normlint.recognise.reductions import contracted, over, pooled, reduced
-from normlint.recognise.relayout import expand, flatten, reshape, squeeze, transpose, unsqueeze
+from normlint.recognise.relayout import (
+    expand,
+    flatten,
+    gather,
+    reshape,
+    squeeze,
+    tile,
+    transpose,
+    unsqueeze,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +107,7 @@ def _placed(
     counted = _counted(reading, tensor)
     if counted is not None:
         return counted, ((),) * (tensor.rank or 0)
-    return reading.dynamic(tensor, beside) if dynamic or is_overridable(tensor) else None
+    return reading.dynamic(tensor, beside) if dynamic or is_weight(tensor) else None
 
 
 def _counted(reading: Reading, tensor: Tensor) -> Polynomial | None:
@@ -221,17 +231,21 @@ def _root_mean_square(reading: Reading, node: Node) -> Value | None:
 READERS: dict[str, Reader] = {
     "Abs": absolute,
     "Add": partial(_sum, 1.0),
+    "AveragePool": pooled_whole,
     "Cast": _cast,
     "CastLike": _cast,
     "Clip": clip,
+    "Conv": weighted,
     "DequantizeLinear": _dequantize,
     "Div": _quotient,
     "Dropout": _dropout,
     "Einsum": contracted,
     "Expand": expand,
     "Flatten": flatten,
+    "Gather": gather,
     "GlobalAveragePool": pooled,
     "Identity": _same,
+    "MatMul": weighted,
     "Max": maximum,
     "Mul": _product,
     "Neg": _negative,
@@ -250,6 +264,7 @@ READERS: dict[str, Reader] = {
     "Squeeze": squeeze,
     "Sub": partial(_sum, -1.0),
     "Sum": _variadic_sum,
+    "Tile": tile,
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
     "Where": where,

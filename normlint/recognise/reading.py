@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from normlint.algebra import ONE, Algebra, Leaf, Root, X
 from normlint.graph import Variable
-from normlint.recognise.extents import extents_of
+from normlint.recognise.extents import above, extents_of
 from normlint.recognise.layout import Clash, Layout
 
 if TYPE_CHECKING:
     from normlint.algebra import Dims, Polynomial
     from normlint.context.constants import Constants
     from normlint.graph import Graph, Node, Tensor
+    from normlint.recognise.extents import Extent
 
+RELABELS = frozenset(("Unsqueeze", "Reshape", "Flatten", "Identity", "Cast", "CastLike"))
+"""Operators that stand between a weight and what it scales."""
 DEEPEST_ELEMENTWISE = 16
 """Nodes in a row that are read without meeting a statistic."""
 DEEPEST = 48
@@ -39,6 +42,19 @@ class Value:
 def made(polynomial: Polynomial | None, dims: Dims, flaw: str | None, depth: int) -> Value | None:
     """Make a value, where there is a polynomial."""
     return None if polynomial is None else Value(polynomial, dims, flaw, depth)
+
+
+class Split(NamedTuple):
+    """An axis of x that is read as two."""
+
+    axis: int
+    groups: int
+    size: int
+    """Channels of a group."""
+
+    def shape(self, shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
+        """Give the extents of x with those of the two axes."""
+        return (*shape[: self.axis], self.groups, self.size, *shape[self.axis + 1 :])
 
 
 class Scope:
@@ -97,16 +113,26 @@ def _is_in_order(graph: Graph) -> bool:
 class Reading:
     """The values downstream of one tensor, in its graph."""
 
-    def __init__(self, scope: Scope, x: Tensor, kept: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        x: Tensor,
+        kept: frozenset[int] = frozenset(),
+        split: Split | None = None,
+    ) -> None:
         self.scope = scope
         self.constants = scope.constants
         self.x = x
+        self.split = split
+        """The axis that is read as groups and what is in a group."""
         shape = extents_of(x, scope.constants)
         self.is_open = shape is None
         """Whether the rank of x is not known: axes are counted from the last one only."""
         if shape is None:
             shape = (None,) * OPEN_RANK
-        self.layout = Layout(shape, kept)
+        if split is not None:
+            shape = split.shape(shape)
+        self.layout = Layout(shape, kept, None if split is None else split.axis)
         self.algebra = Algebra(shape)
         self.values: dict[Tensor, Value] = {x: Value({((X, 1),): 1.0}, self.layout.dims)}
         self.raw_axes: dict[frozenset[int], frozenset[int]] = {}
@@ -195,9 +221,28 @@ class Reading:
         if tensor.shape is None or not tensor.name:
             return None
         dims = self.layout.place(tensor.shape, beside.dims)
-        return self.algebra.symbol(Leaf.of(tensor, dims, constant=is_overridable(tensor))), dims
+        return self.algebra.symbol(Leaf.of(tensor, dims, constant=is_weight(tensor))), dims
 
 
-def is_overridable(tensor: Tensor) -> bool:
-    """Whether it is a weight that a caller may replace: it has values, but not for sure."""
-    return isinstance(tensor, Variable) and tensor.default is not None
+def is_weight(tensor: Tensor) -> bool:
+    """Whether it is a weight that a caller gives or may replace: its values are not for sure.
+
+    Of graph inputs without values only vectors count: what varies with the batch has more axes.
+    """
+    for node in above(tensor):
+        if node.op not in RELABELS or not node.is_standard:
+            return False
+        tensor = node.inputs[0]
+    if not isinstance(tensor, Variable) or tensor.graph.parent is not None:
+        return False
+    if tensor.default is not None:
+        return True
+    shape = tensor.shape
+    return (
+        tensor.is_float
+        and not tensor.inputs
+        and shape is not None
+        and len(shape) == 1
+        and isinstance(shape[0], int)
+        and shape[0] > 1
+    )

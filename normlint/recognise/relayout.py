@@ -113,3 +113,29 @@ def expand(reading: Reading, node: Node) -> Value | None:
         return None
     dims = reading.layout.broadcast(value.dims, reading.layout.place(shape, value.dims))
     return Value(value.polynomial, dims, value.flaw, value.depth + 1)
+
+
+def tile(reading: Reading, node: Node) -> Value | None:
+    """Follow a Tile that repeats along axes of extent 1, as an Expand does."""
+    value = reading.values.get(node.inputs[0])
+    repeats = reading.constants.integers(node.input(1))
+    if value is None or repeats is None or reading.is_open or len(repeats) != len(value.dims):
+        return None
+    if any(entry and times != 1 for entry, times in zip(value.dims, repeats, strict=True)):
+        return None
+    dims = reading.layout.broadcast(value.dims, reading.layout.place(repeats, value.dims))
+    return Value(value.polynomial, dims, value.flaw, value.depth + 1)
+
+
+def gather(reading: Reading, node: Node) -> Value | None:
+    """Follow a Gather that repeats each group's statistic once for each channel of the group."""
+    value = reading.values.get(node.inputs[0])
+    split = reading.split
+    if value is None or split is None:
+        return None
+    axis = node.attrs.get("axis", 0) % len(value.dims)
+    wanted = tuple(group for group in range(split.groups) for _ in range(split.size))
+    if value.dims[axis] != (split.axis,) or reading.constants.integers(node.inputs[1]) != wanted:
+        return None
+    dims = (*value.dims[:axis], (split.axis, split.axis + 1), *value.dims[axis + 1 :])
+    return Value(value.polynomial, dims, value.flaw, value.depth + 1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from normlint.algebra import X
 from normlint.normalization import Form, Kind, Normalization
 from normlint.recognise.affine import are_equal, parameter
+from normlint.recognise.averages import averages
 from normlint.recognise.candidates import Candidates
 from normlint.recognise.course import (
     between,
@@ -17,7 +18,7 @@ from normlint.recognise.course import (
     statistics_dtype,
     where_quantized,
 )
-from normlint.recognise.kinds import kind_of
+from normlint.recognise.kinds import is_of_groups, kind_of
 from normlint.recognise.likeness import norm_like
 from normlint.recognise.near import differences, near_norm, unequal_axes
 from normlint.recognise.reading import Reading, Scope
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from normlint.normalization import NearNorm
     from normlint.recognise.likeness import Like
     from normlint.recognise.near import Difference
+    from normlint.recognise.reading import Split
 
 
 def spelled_norms(graph: Graph, constants: Constants) -> tuple[list[Normalization], list[NearNorm]]:
@@ -63,7 +65,7 @@ class _Search:
         self.constants = constants
         self.scope = Scope(graph, constants)
         self.candidates = Candidates(self.scope)
-        self.read: set[tuple[Tensor, frozenset[int]]] = set()
+        self.read: set[tuple[Tensor, frozenset[int], Split | None]] = set()
         self.covered: set[Node] = set()
         self.norms: list[Normalization] = []
         self.near: list[NearNorm] = []
@@ -72,7 +74,7 @@ class _Search:
 
     def run(self) -> None:
         for node in self.scope.place:
-            if node.op not in REDUCTIONS or node in self.covered or not node.is_standard:
+            if node in self.covered or not node.is_standard or not self.is_statistic(node):
                 continue
             first: NearNorm | None = None
             for x in self.candidates.of(node):
@@ -80,17 +82,28 @@ class _Search:
                 first = first or near
                 if node in self.covered:
                     break
+            if node not in self.covered:
+                for x, split in self.candidates.splits(node):
+                    self.search(x, frozenset(), split)
             if first is not None and node not in self.covered:
                 self.near.append(first)
                 self.covered.update(first.nodes)
 
-    def search(self, x: Tensor, kept: frozenset[int]) -> NearNorm | None:
+    def is_statistic(self, node: Node) -> bool:
+        """Whether a node computes a mean or a sum over axes."""
+        return node.op in REDUCTIONS or averages(node, self.constants)
+
+    def search(
+        self, x: Tensor, kept: frozenset[int], split: Split | None = None
+    ) -> NearNorm | None:
         """Find the normalisations of x; where there is none, give what is nearly one."""
-        if (x, kept) in self.read:
+        if (x, kept, split) in self.read:
             return None
-        self.read.add((x, kept))
-        reading = Reading(self.scope, x, kept)
+        self.read.add((x, kept, split))
+        reading = Reading(self.scope, x, kept, split)
         likes = self.likes(reading)
+        if not likes and split is not None:
+            return None
         if not likes:
             self.centred.update(differences(reading))
             return near_norm(reading, lambda tensor: between(reading, tensor))
@@ -116,7 +129,11 @@ class _Search:
             if like is None or reading.layout.permutation(value.dims) is None:
                 continue
             axes = reading.raw_axes.get(like.axes, like.axes)
-            kind = kind_of(like, axes, shape, reading.algebra)
+            kind: Kind | None
+            if reading.split is not None:
+                kind = Kind.GROUP if is_of_groups(like, reading.split, len(shape)) else None
+            else:
+                kind = kind_of(like, axes, shape, reading.algebra)
             if kind is not None:
                 result[tensor] = (like, kind)
         return result
@@ -128,9 +145,11 @@ class _Search:
             nodes.append(cast)
             y = cast.outputs[0]
         x = entry(reading.x, y, nodes)
-        shape = reading.layout.shape
-        rank = len(shape)
+        split = reading.split
+        rank = len(reading.layout.dims)
         axes = reading.raw_axes.get(like.axes, like.axes)
+        if split is not None:
+            axes = frozenset(range(1, rank))
         value = reading.values[y]
         steps = steps_of(reading, nodes)
         order = reading.layout.permutation(value.dims)
@@ -149,7 +168,8 @@ class _Search:
             centred=like.centred,
             one_pass=like.centred and is_one_pass(reading, nodes),
             clipped=like.clipped,
-            groups=1 if kind is Kind.GROUP else None,
+            groups=(1 if split is None else split.groups) if kind is Kind.GROUP else None,
+            channels_last=split is not None and split.axis == rank - 1,
             training=kind is Kind.BATCH,
             permutation=None if order == tuple(range(rank)) else order,
             quantized=where_quantized(x, y, nodes),

@@ -93,6 +93,66 @@ SPELLINGS = {
         "int64[3] split = {1,4,-1}, int64[4] back = {2,4,3,5},"
         " float[4] o4 = {1,1,1,1}, float[4] z4 = {0,0,0,0}",
     ),
+    "function body of opset 18": image(
+        """
+        k = Shape(x) n0 = Shape<start = 0, end = 1>(x) c = Shape<start = 1, end = 2>(x)
+        size = Div(c, two) rest = Shape<start = 2>(x)
+        split = Concat<axis = 0>(n0, two, size, rest)
+        r5 = Reshape(x, split) r = Reshape(r5, flat)
+        m = ReduceMean<axes = [2]>(r) q = Mul(r, r) v0 = ReduceMean<axes = [2]>(q) mm = Mul(m, m)
+        v = Sub(v0, mm) e = Add(v, eps) o = Sqrt(e) d = Sub(r, m) n = Div(d, o)
+        g = Reshape(of_groups, across) h = Reshape(shifts, across)
+        s = Mul(g, n) b = Add(s, h) y = Reshape(b, k)
+        """,
+        "int64[1] two = {2}, int64[3] flat = {0,0,-1},"
+        " int64[3] across = {1,-1,1}, float[2] of_groups = {1.5,-2}, float[2] shifts = {1,3}",
+    ),
+    "function body of opset 21": image(
+        """
+        k = Shape(x) n0 = Shape<start = 0, end = 1>(x) c = Shape<start = 1, end = 2>(x)
+        size = Div(c, two) rest = Shape<start = 2>(x)
+        split = Concat<axis = 0>(n0, two, size, rest)
+        r5 = Reshape(x, split) r = Reshape(r5, flat)
+        m = ReduceMean<axes = [2]>(r) q = Mul(r, r) v0 = ReduceMean<axes = [2]>(q) mm = Mul(m, m)
+        v = Sub(v0, mm) e = Add(v, eps) o = Sqrt(e) d = Sub(r, m) n = Div(d, o)
+        j = Reshape(n, k) l = Reshape(j, flat)
+        g = Reshape(scale, across) h = Reshape(bias, across)
+        s = Mul(g, l) b = Add(s, h) y = Reshape(b, k)
+        """,
+        "int64[1] two = {2}, int64[3] flat = {0,0,-1}, int64[3] across = {1,-1,1}",
+    ),
+    "statistics expanded to the channels": image(
+        f"""
+        r = Reshape(x, split) m0 = ReduceMean<axes = [2, 3, 4], keepdims = 0>(r) q = Mul(r, r)
+        v0 = ReduceMean<axes = [2, 3, 4], keepdims = 0>(q) mm = Mul(m0, m0) v = Sub(v0, mm)
+        m1 = Unsqueeze(m0, two) v1 = Unsqueeze(v, two)
+        m2 = Expand(m1, twice) v2 = Expand(v1, twice)
+        m = Reshape(m2, across) w = Reshape(v2, across)
+        d = Sub(x, m) e = Add(w, eps) o = Sqrt(e) j = Div(d, o) {TAIL}
+        """,
+        "int64[5] split = {2,2,2,3,5}, int64[1] two = {2},"
+        " int64[3] twice = {2,2,2}, int64[4] across = {2,4,1,1}",
+    ),
+    "statistics tiled to the channels": image(
+        f"""
+        r = Reshape(x, split) m0 = ReduceMean<axes = [2]>(r) q = Mul(r, r)
+        v0 = ReduceMean<axes = [2]>(q) mm = Mul(m0, m0) v = Sub(v0, mm)
+        m1 = Tile(m0, twice) v1 = Tile(v, twice)
+        m = Reshape(m1, across) w = Reshape(v1, across)
+        d = Sub(x, m) e = Add(w, eps) o = Sqrt(e) j = Div(d, o) {TAIL}
+        """,
+        "int64[3] split = {2,2,-1}, int64[3] twice = {1,1,2}, int64[4] across = {2,4,1,1}",
+    ),
+    "statistics gathered for the channels": image(
+        f"""
+        r = Reshape(x, split) m0 = ReduceMean<axes = [2]>(r) q = Mul(r, r)
+        v0 = ReduceMean<axes = [2]>(q) mm = Mul(m0, m0) v = Sub(v0, mm)
+        m1 = Gather<axis = 1>(m0, group) v1 = Gather<axis = 1>(v, group)
+        m = Reshape(m1, across) w = Reshape(v1, across)
+        d = Sub(x, m) e = Add(w, eps) o = Sqrt(e) j = Div(d, o) {TAIL}
+        """,
+        "int64[3] split = {2,2,-1}, int64[4] group = {0,0,1,1}, int64[4] across = {2,4,1,1}",
+    ),
 }
 
 
@@ -251,3 +311,58 @@ def test_an_instance_norm_takes_the_affine_behind_it() -> None:
     assert norm.kind is Kind.INSTANCE
     assert norm.y.name == "y"
     assert values(norm.scale, 1.0).reshape(-1).tolist() == [1.5, -2, 0.5, 3]
+
+
+def test_statistics_may_be_spread_over_channels_that_come_last() -> None:
+    text = f"""
+        g (float[2,3,4] x) => (float[2,3,4] y)
+        <float eps = {{0.001}}, int64[4] split = {{2,3,2,2}},
+         int64[1] two = {{2}}, int64[3] twice = {{2,2,2}}, int64[3] across = {{2,1,4}},
+         float[4] scale = {{{VALUES}}}, float[4] bias = {{{VALUES}}}> {{
+            r = Reshape(x, split) m0 = ReduceMean<axes = [1, 3], keepdims = 0>(r) q = Mul(r, r)
+            v0 = ReduceMean<axes = [1, 3], keepdims = 0>(q) mm = Mul(m0, m0) v = Sub(v0, mm)
+            m1 = Unsqueeze(m0, two) v1 = Unsqueeze(v, two)
+            m2 = Expand(m1, twice) v2 = Expand(v1, twice)
+            m = Reshape(m2, across) w = Reshape(v2, across)
+            d = Sub(x, m) e = Add(w, eps) o = Sqrt(e) u = Reciprocal(o) f = Mul(u, scale)
+            s = Mul(d, f) y = Add(s, bias)
+        }}
+    """
+    norm = check_meaning(text)
+
+    assert norm.channels_last
+    assert norm.groups == 2
+
+
+def test_statistics_of_other_groups_make_no_group_norm() -> None:
+    text = image(
+        f"""
+        r = Reshape(x, split) m0 = ReduceMean<axes = [2]>(r) q = Mul(r, r)
+        v0 = ReduceMean<axes = [2]>(q) mm = Mul(m0, m0) v = Sub(v0, mm)
+        m1 = Gather<axis = 1>(m0, group) v1 = Gather<axis = 1>(v, group)
+        m = Reshape(m1, across) w = Reshape(v1, across)
+        d = Sub(x, m) e = Add(w, eps) o = Sqrt(e) j = Div(d, o) {TAIL}
+        """,
+        "int64[3] split = {2,2,-1}, int64[4] group = {0,1,0,1}, int64[4] across = {2,4,1,1}",
+    )
+
+    assert not norms_of(text)
+
+
+@pytest.mark.parametrize("given", ["float[2] s, float[2] b", "float[N] s, float[N] b"])
+def test_a_vector_that_the_caller_gives_is_a_scale(given: str) -> None:
+    text = f"""
+        g (float[2,4,3,5] x, {given}) => (float[2,4,3,5] y)
+        <int64[3] split = {{2,2,-1}}, int64[4] back = {{2,4,3,5}}, int64[3] across = {{1,-1,1}},
+         float eps = {{0.001}}> {{
+            r = Reshape(x, split) {ARITHMETIC}
+            g = Reshape(s, across) h = Reshape(b, across)
+            t = Mul(n, g) u = Add(t, h) y = Reshape(u, back)
+        }}
+    """
+    kind = Kind.GROUP if "2" in given else Kind.LAYER
+    norm = norm_of(text)
+
+    assert norm.kind is kind
+    assert (norm.scale is not None) == (kind is Kind.GROUP)
+    assert norm.scale is None or norm.scale.compute is None
