@@ -44,7 +44,7 @@ class Layers:
     def constant(self, values: np.ndarray) -> str:
         """Put values into the model: as an initializer, a Constant node, or behind an Identity."""
         name = self.name("w")
-        tensor = numpy_helper.from_array(np.ascontiguousarray(values), name)
+        tensor = numpy_helper.from_array(np.asarray(values, order="C"), name)
         way = self.choose.randrange(8)
         if way == 0:
             self.nodes.append(helper.make_node("Constant", [], [name], value=tensor))

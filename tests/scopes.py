@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import onnx
 from onnx import TensorProto, helper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 
 def in_branch(model: onnx.ModelProto, *, outer_weights: bool) -> onnx.ModelProto:
@@ -39,15 +44,31 @@ def in_branch(model: onnx.ModelProto, *, outer_weights: bool) -> onnx.ModelProto
 
 
 def _renamed(nodes: list[onnx.NodeProto], suffix: str) -> list[onnx.NodeProto]:
-    made = {name for node in nodes for name in node.output if name}
     copies = []
     for node in nodes:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
-        copy.input[:] = [f"{n}_{suffix}" if n in made else n for n in node.input]
-        copy.output[:] = [f"{n}_{suffix}" if n else n for n in node.output]
-        copies.append(copy)
+        copies.append(onnx.NodeProto())
+        copies[-1].CopyFrom(node)
+    every = list(_every_node(copies))
+    made = {name for node in every for name in node.output if name}
+    for node in every:
+        node.input[:] = [f"{n}_{suffix}" if n in made else n for n in node.input]
+        node.output[:] = [f"{n}_{suffix}" if n else n for n in node.output]
+        for value in (value for graph in _subgraphs(node) for value in graph.output):
+            value.name = f"{value.name}_{suffix}" if value.name in made else value.name
     return copies
+
+
+def _every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes, and those of their subgraphs."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += [inner for graph in _subgraphs(node) for inner in graph.node]
+
+
+def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
 
 
 def in_function(model: onnx.ModelProto) -> onnx.ModelProto:

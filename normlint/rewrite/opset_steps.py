@@ -174,6 +174,12 @@ def _resize(draft: Draft) -> None:
         draft.set("nearest_mode", "floor")
 
 
+def _resize_to_sizes(draft: Draft) -> None:
+    """Leave out the scales, which had to be there and empty where there are sizes."""
+    if len(draft.inputs) > 3 and draft.inputs[3] is not None and draft.inputs[2] is not None:
+        draft.put(2, None)
+
+
 def _scatter(draft: Draft) -> None:
     draft.op, draft.changed = "ScatterElements", True
 
@@ -253,6 +259,7 @@ CONVERTERS: dict[tuple[str, int], Convert] = {
     ("Upsample", 9): _upsample,
     ("Resize", 10): _upsample_to_resize,
     ("Resize", 11): _resize,
+    ("Resize", 13): _resize_to_sizes,
     ("Slice", 10): _slice,
     ("TopK", 10): _attribute_to_input("k", 1),
     ("Clip", 11): _clip,

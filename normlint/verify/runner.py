@@ -54,6 +54,9 @@ def _first(model: ModelProto, engines: Iterable[Callable[[ModelProto], Run]]) ->
 def _runtime(model: ModelProto) -> Run:
     import onnxruntime
 
+    values = (*model.graph.input, *model.graph.output)
+    if any(value.type.tensor_type.elem_type == TensorProto.BFLOAT16 for value in values):
+        raise CannotRun("the runtime's door takes no bfloat16 from numpy")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4

@@ -64,6 +64,8 @@ class Sizes:
     """Whether extents that the file declares are believed: exporters do get them wrong."""
     kept: frozenset[int] | None = None
     """Declared extents that stay, where larger ones become small ones."""
+    alike: bool = False
+    """Whether all symbolic axes have the one extent, the first too."""
 
     def shapes(self, tensors: Sequence[Tensor], named: dict[str, int]) -> list[tuple[int, ...]]:
         """Give a shape for each tensor; the same symbolic extent is the same number everywhere.
@@ -92,7 +94,7 @@ class Sizes:
     def _open(self, size: int | str | None, named: dict[str, int], fixed: bool) -> int:
         if fixed:
             return self.fixed
-        if not isinstance(size, str):
+        if self.alike or not isinstance(size, str):
             return self.extent
         return named.setdefault(size, self.extent + len(named) % 2 if named else self.first)
 
@@ -163,6 +165,17 @@ def assignments(
             yield Sizes(extent, rank)
         for extent in _FIRST_EXTENTS:
             yield Sizes(extent, rank, first=extent)
+    for rank in ranks:
+        yield from _pairs(hints, rank)
+
+
+def _pairs(hints: Sequence[int], rank: int) -> Iterator[Sizes]:
+    """Give one extent to one axis and another to the rest: two constants may each ask for one."""
+    for extent in hints:
+        yield Sizes(extent, rank, alike=True)
+        for hint in hints:
+            yield Sizes(extent, rank, -1, hint, alike=True)
+            yield Sizes(extent, rank, 1, hint, alike=True)
 
 
 def _size(tensors: Sequence[Tensor]) -> int:
@@ -180,9 +193,10 @@ def _draw(
 ) -> np.ndarray[Any, Any]:
     numpy_type = onnx.helper.tensor_dtype_to_np_dtype(dtype or TensorProto.FLOAT)
     if dtype in FLOATS or dtype == 0:
-        return (generator.standard_normal(shape) * deviation + mean).astype(numpy_type)
+        # A draw of no extents is a number of Python's, which the runtime refuses.
+        return np.asarray(generator.standard_normal(shape) * deviation + mean, numpy_type)
     if dtype == TensorProto.BOOL:
-        return generator.integers(0, 2, shape).astype(bool)
+        return np.asarray(generator.integers(0, 2, shape), bool)
     if dtype in {TensorProto.INT8, TensorProto.UINT8}:
-        return generator.integers(0, 100, shape).astype(numpy_type)
-    return generator.integers(0, 2, shape).astype(numpy_type)
+        return np.asarray(generator.integers(0, 100, shape), numpy_type)
+    return np.asarray(generator.integers(0, 2, shape), numpy_type)

@@ -11,6 +11,7 @@ from normlint.graph import Graph, Tensor, build_graph
 from normlint.normalization import Kind, Normalization
 from normlint.recognise import recognise
 
+HEADER = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
 CONSTANTS = """
 two = Constant <value = float {2}> ()
 one = Constant <value = float {1}> ()
@@ -190,3 +191,19 @@ def test_shapes_in_a_long_chain_need_no_recursion() -> None:
     last = built.nodes[-1].y
     last.shape = None
     assert Constants(built).shapes.of(last) == (2, 3)
+
+
+def test_a_cast_tells_its_type_where_inference_stopped() -> None:
+    text = """
+        g (float16[2,3] x) => (float16[2,3] y) {
+            strange = acme.Unknown(x)
+            wide = Cast<to = 11>(strange)
+            y = Cast<to = 10>(wide)
+        }
+    """
+    graph = build_graph(onnx.parser.parse_model(f"{HEADER}{text}"), numpy_helper.to_array)
+
+    constants = Constants(graph)
+
+    assert constants.shapes is not None
+    assert [node.y.dtype for node in graph.nodes[1:]] == [11, 10]

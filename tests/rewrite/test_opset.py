@@ -22,6 +22,14 @@ CHANGED = {
         10,
         17,
     ),
+    "resize to an extent": (
+        f"""{IMAGE} <float[0] none = {{}}, int64[4] to = {{1,4,7,9}}> {{
+            empty = Identity(none)
+            y = Resize(x, none, empty, to)
+        }}""",
+        11,
+        17,
+    ),
     "upsample": (f"{IMAGE} <float[4] s = {{1,1,2,2}}> {{ y = Upsample(x, s) }}", 9, 17),
     "upsample of attributes": (f"{IMAGE} {{ y = Upsample<scales = [1.0,1.0,2.0,2.0]>(x) }}", 8, 11),
     "softmax of the last axis": (f"{IMAGE} {{ y = Softmax<axis = 3>(x) }}", 11, 13),

@@ -10,6 +10,7 @@ from normlint.context.constants import Constants
 from normlint.graph import Graph, build_graph
 from normlint.rule import Applicability, Computed, NewNode, Replace, Rewrite
 from normlint.verify import Failure, verify_rewrite
+from normlint.verify.samples import Sizes, feeds
 
 
 def graph_of(text: str, opset: int = 17) -> Graph:
@@ -161,3 +162,34 @@ def test_an_operator_that_cancels_by_definition_is_too_inexact_and_no_bug(
     assert isinstance(outcome, Failure)
     assert outcome.moved == is_bug
     assert "large mean" in outcome.detail
+
+
+@pytest.mark.parametrize("dtype", ["float", "float16", "bool", "int8"])
+def test_an_input_without_extents_is_an_array_too(dtype: str) -> None:
+    graph = graph_of(f"g ({dtype} x) => ({dtype} y) {{ y = Identity(x) }}")
+
+    given = [feed["x"] for _, feed in feeds(graph.inputs, Sizes(3, 3))]
+
+    assert all(isinstance(values, np.ndarray) and values.shape == () for values in given)
+
+
+def test_a_rank_that_was_assumed_is_no_fault_of_the_rewrite() -> None:
+    graph = graph_of(
+        """
+        g (float[A,B,C,D] x, int64[R] target) => (float[] y) <float[1,1,1,1] one = {1}> {
+            open = Reshape(x, target)
+            wide = Mul(open, one)
+            y = Relu(wide)
+        }
+        """
+    )
+    wide = graph.nodes[1]
+    edit = Replace((graph.outputs[0],), NewNode("Relu", (wide.inputs[0],)))
+
+    outcome = verify_rewrite(
+        Rewrite("t", Applicability.SAFE, (edit,), (wide,)), Constants(graph), 17
+    )
+
+    assert isinstance(outcome, Failure)
+    assert not outcome.moved
+    assert "a rank of 3, which may never occur" in outcome.detail

@@ -1,0 +1,127 @@
+"""What random graphs found in rewrites and in their proofs, kept."""
+
+from __future__ import annotations
+
+import pytest
+from differential.judging import judge
+from differential.random_graphs import Example
+from graphs import parse
+from onnx import TensorProto, helper
+
+
+def example_of(text: str, opset: int, **shapes: tuple[int, ...]) -> Example:
+    model = parse(text, opset, 8)
+    dtype = model.graph.input[-1].type.tensor_type.elem_type
+    return Example(0, model, model, shapes, dtype, rounds=False)
+
+
+def scaled_by_a_square() -> Example:
+    """Two symbolic extents that a constant without a name for them wants to be 4."""
+    text = """
+        g (float[1,4,d2,d3] x) => (float[] y)
+        <int64[2] axes = {2, 3}, float e = {0.001}, float[4,4] s =
+         {0.9,0.6,-0.3,0.7,0.7,0.02,0.2,0.4,0.008,0.4,0.5,0.7,0.006,0.1,0.3,0.9}> {
+            square = Mul(x, x)
+            mean = ReduceMean<keepdims = 1>(square, axes)
+            shifted = Add(mean, e)
+            root = Sqrt(shifted)
+            normal = Div(x, root)
+            y = Mul(normal, s)
+        }
+    """
+    return example_of(text, 23, x=(1, 4, 4, 4))
+
+
+def rows_and_columns() -> Example:
+    """A rank that nothing tells, where one constant wants 4 columns and another 2 rows."""
+    text = """
+        g (int64[1] axis, float[1,2,4] x) => (float[] y)
+        <int64[1] axis = {0}, float[4] s = {-1.9,0.5,-0.1,-0.2}, float[4] b = {0.7,-0.9,0.8,-1.7},
+         float[4] v = {1.6,1.1,1.1,0.9}, float[4,2] w = {-0.1,0.3,1.5,0.5,0.7,-1.6,0.7,-1.8},
+         float[2,2] c = {-1.7,0.9,-1.5,0.2}> {
+            flat = Squeeze(x, axis)
+            normal = BatchNormalization(flat, s, b, b, v)
+            y = Gemm(normal, w, c)
+        }
+    """
+    return example_of(text, 13, x=(1, 2, 4))
+
+
+def a_rounded_ninth() -> Example:
+    """The mean of nine values as a sum times 1/9, as bfloat16 has it."""
+    text = """
+        g (bfloat16[2,2,3,3] x) => (bfloat16[] y) <int64[2] over = {2, 3}> {
+            sum = ReduceSum<keepdims = 1>(x, over)
+            mean = Mul(sum, ninth)
+            difference = Sub(x, mean)
+            square = Mul(difference, difference)
+            squares = ReduceSum<keepdims = 1>(square, over)
+            variance = Div(squares, nine)
+            shifted = Add(variance, e)
+            root = Sqrt(shifted)
+            y = Div(difference, root)
+        }
+    """
+    example = example_of(text, 21, x=(2, 2, 3, 3))
+    for name, value in (("ninth", 1 / 9), ("nine", 9.0), ("e", 0.002)):
+        tensor = helper.make_tensor(name, TensorProto.BFLOAT16, [], [value])
+        example.model.graph.initializer.append(tensor)
+    return example
+
+
+def a_window_beyond_the_padding() -> Example:
+    """A pooling whose extents onnx's reference evaluator, which runs doubles, has otherwise."""
+    text = """
+        g (float[2,2,3,4] x) => (float[] y)
+        <float[2,1,1] s = {1.5,0.9}, float[2,1,1,1] w = {-0.3,-0.06}> {
+            scaled = Div(x, s)
+            pooled = MaxPool<ceil_mode = 1, kernel_shape = [2,2], pads = [0,1,1,0],
+                             strides = [1,1]>(scaled)
+            y = Conv<group = 2>(pooled, w)
+        }
+    """
+    return example_of(text, 19, x=(2, 2, 3, 4))
+
+
+def weights_that_cancel() -> Example:
+    """Weights normalised in bfloat16, where the variance of three near ones is mostly rounding."""
+    text = """
+        g (bfloat16[2,3] x) => (bfloat16[] y) <int64[1] last = {-1}> {
+            mean = ReduceMean<keepdims = 1>(w, last)
+            square = Mul(w, w)
+            squares = ReduceMean<keepdims = 1>(square, last)
+            both = Mul(mean, mean)
+            variance = Sub(squares, both)
+            shifted = Add(variance, e)
+            root = Sqrt(shifted)
+            difference = Sub(w, mean)
+            normal = Div(difference, root)
+            y = MatMul(x, normal)
+        }
+    """
+    example = example_of(text, 18, x=(2, 3))
+    weight = [-1.58, -1.74, 1.03, 0.83, -0.2, 0.2, 1.04, 1.36, 1.5]
+    for name, extents, values in (("w", [3, 3], weight), ("e", [], [0.003])):
+        tensor = helper.make_tensor(name, TensorProto.BFLOAT16, extents, values)
+        example.model.graph.initializer.append(tensor)
+    return example
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (scaled_by_a_square, "NL202"),
+        (rows_and_columns, "NL102"),
+        (a_rounded_ninth, "NL206"),
+        (a_window_beyond_the_padding, "NL103"),
+        (weights_that_cancel, "NL213"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_right_rewrite_is_made_and_proved(make: object, code: str) -> None:
+    verdict = judge(make())
+
+    assert verdict.runs
+    assert code in verdict.fixed
+    assert not verdict.problems
