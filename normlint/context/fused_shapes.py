@@ -50,6 +50,19 @@ def _product(node: Node) -> dict[int, Shape | None]:
     return {0: (*left[:-1], right[0 if node.attrs.get("transB", 0) else 1])}
 
 
+def _gemm(node: Node) -> dict[int, Shape | None]:
+    left, right = node.inputs[0].shape, node.inputs[1].shape
+    if left is None or right is None or len(left) != 2 or len(right) != 2:
+        return {}
+    rows = left[1 if node.attrs.get("transA", 0) else 0]
+    return {0: (rows, right[0 if node.attrs.get("transB", 0) else 1])}
+
+
+def _conv(node: Node) -> dict[int, Shape | None]:
+    x, weight = node.inputs[0].shape, node.inputs[1].shape
+    return {0: (x[0], weight[0], *(None,) * (len(x) - 2))} if x and weight else {}
+
+
 FUSED: dict[str, Callable[[Node], dict[int, Shape | None]]] = {
     "SkipLayerNormalization": _skip,
     "SkipSimplifiedLayerNormalization": _skip,
@@ -57,6 +70,8 @@ FUSED: dict[str, Callable[[Node], dict[int, Shape | None]]] = {
     "Attention": _attention,
     "MultiHeadAttention": _heads,
     "FusedMatMul": _product,
+    "FusedGemm": _gemm,
+    "FusedConv": _conv,
 }
 
 

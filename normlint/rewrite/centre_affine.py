@@ -184,6 +184,7 @@ class _Folding:
             "MatMul": self.into_matmul,
             "Gemm": self.into_gemm,
             "Conv": self.into_conv,
+            "com.microsoft::FusedGemm": self.into_gemm,
             "com.microsoft::Attention": self.into_attention,
         }
         op = node.op if node.is_standard else f"{node.domain}::{node.op}"

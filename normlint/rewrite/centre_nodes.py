@@ -60,11 +60,12 @@ class RMSNorm:
     @property
     def nodes(self) -> int:
         """Number of nodes, without an addition of the bias."""
+        moved = int(self.norm.permutation is not None)
         if self.is_op:
-            return 1
+            return 1 + moved
         norm = self.norm
         casts = (self._wide != norm.x.dtype) + (self._wide != norm.y.dtype)
-        return 5 + casts + (norm.scale is not None)
+        return 5 + casts + (norm.scale is not None) + moved
 
     @property
     def _wide(self) -> int:
@@ -85,6 +86,10 @@ class RMSNorm:
     def node(self, x: Operand, bias: Parameter | None) -> NewNode:
         """Give the node whose output is the result. Raises Impossible."""
         demand_plain(self.norm)
+        order = self.norm.permutation
+        if order is not None:
+            x = NewNode("Transpose", (x,), {"perm": list(order)}, like=self.norm.anchor)
+            return replace(self, norm=upright(self.norm)).node(x, _permuted(bias, order))
         return self._fused(x, bias) if self.is_op else self._spelled(x, bias)
 
     def _fused(self, x: Operand, bias: Parameter | None) -> NewNode:
@@ -124,6 +129,41 @@ class RMSNorm:
         if bias is not None:
             node = NewNode("Add", (node, _aligned(bias, norm, "bias")), like=like)
         return node
+
+
+def upright(norm: Normalization) -> Normalization:
+    """Give a norm whose result is transposed as one that reads what is transposed already.
+
+    Raises Impossible where types change on the way, or the result's shape is not known.
+    """
+    order = norm.permutation
+    if order is None or norm.axes is None:
+        return norm
+    if norm.y.shape is None or norm.y.dtype != norm.x.dtype:
+        raise refuse(Reason.SHAPE_UNKNOWN, norm.y, "the result is transposed, and of another type")
+    rank = len(order)
+    reduced = {axis % rank for axis in norm.axes}
+    return replace(
+        norm,
+        x=norm.y,
+        axes=tuple(place - rank for place, axis in enumerate(order) if axis in reduced),
+        permutation=None,
+        scale=_permuted(norm.scale, order),
+        bias=_permuted(norm.bias, order),
+    )
+
+
+def _permuted(parameter: Parameter | None, order: tuple[int, ...]) -> Parameter | None:
+    """Align a scale or a bias to the axes of the transposed result."""
+    if parameter is None:
+        return None
+    shape, compute = parameter.shape, parameter.compute
+    return replace(
+        parameter,
+        shape=None if shape is None else tuple(shape[axis] for axis in order),
+        compute=None if compute is None else lambda: compute().transpose(order),
+        tensor=None,
+    )
 
 
 def bias_operand(norm: Normalization, bias: Parameter) -> Operand:

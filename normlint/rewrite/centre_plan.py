@@ -12,9 +12,9 @@ from normlint.normalization import EMBED_LAYER_NORM, SKIP_LAYER_NORM
 from normlint.rewrite.centre import Edits, Form, extra_bytes
 from normlint.rewrite.centre_affine import Fold, bias_folds, mean_folds
 from normlint.rewrite.centre_constants import centred
-from normlint.rewrite.centre_nodes import RMSNorm, bias_operand, centred_bias
+from normlint.rewrite.centre_nodes import RMSNorm, bias_operand, centred_bias, upright
 from normlint.rewrite.centre_region import region, rounding, with_readers
-from normlint.rewrite.demands import OPSETS
+from normlint.rewrite.demands import OPSETS, Impossible
 from normlint.rule import Applicability, NotFixed, Reason, Rewrite
 
 if TYPE_CHECKING:
@@ -115,18 +115,20 @@ def decide(
     norm: Normalization, context: Context, free: frozenset[Tensor] = frozenset()
 ) -> Swap | NotFixed:
     """Decide whether an RMSNorm in place of a LayerNorm of zero mean is allowed, and pays."""
-    if norm.permutation is not None:
-        return NotFixed(Reason.CHANNEL_AXIS_MOVED, norm.y, "the result is transposed")
+    try:
+        form = upright(norm)
+    except Impossible as impossible:
+        return impossible.reason
     if norm.op_type == EMBED_LAYER_NORM:
         detail = "EmbedLayerNormalization has no form without the mean"
         return NotFixed(Reason.TARGET, norm.anchor, detail)
-    refusal = None if norm.op_type == SKIP_LAYER_NORM else _no_op(norm, context)
+    refusal = None if norm.op_type == SKIP_LAYER_NORM else _no_op(form, context)
     opset = max(context.opset, _OPSET) if refusal is None else context.opset
     made = RMSNorm(norm, refusal is None, opset)
     obstacle = made.obstacle()
     if obstacle is not None:
         return obstacle
-    folds = [] if norm.bias is None else bias_folds(norm, context.constants, free)
+    folds = [] if norm.bias is None else bias_folds(form, context.constants, free)
     unfolded = folds if isinstance(folds, NotFixed) else None
     swap = Swap(made, tuple(folds) if isinstance(folds, list) else ())
     if context.settings.rms_norm_policy == "always":

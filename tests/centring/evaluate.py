@@ -250,6 +250,7 @@ OPERATORS: dict[str, Any] = {
     "SkipSimplifiedLayerNormalization": skip(rms_norm, 3),
     "EmbedLayerNormalization": embedded,
     "FastGelu": biased,
+    "FusedGemm": lambda a, o, *xs: np.maximum(gemm(a, o, *xs), 0),
     "FusedMatMul": lambda a, _o, x, y: (
         a.get("alpha", 1.0) * (x @ (y.swapaxes(-1, -2) if a.get("transB") else y))
     ),

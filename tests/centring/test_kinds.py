@@ -301,6 +301,28 @@ def fused_embeddings(b: Builder) -> list[str]:
     return [head(b, y)]
 
 
+def fused_products(b: Builder) -> list[str]:
+    """Feed-forward blocks of which one operator computes product, bias and activation."""
+    t = embedded(b)
+    for _ in range(2):
+        flat = b.op("Reshape", norm(b, t), b.constant([-1, WIDTH], np.int64))
+        given = (flat, b.weight(HIDDEN, WIDTH), b.weight(HIDDEN))
+        wide = fused(b, "FusedGemm", *given, transB=1, activation="Relu")
+        y = b.op("Gemm", wide, b.weight(HIDDEN, WIDTH), b.weight(WIDTH))
+        t = b.op("Add", t, b.op("Reshape", y, b.constant([-1, TOKENS, WIDTH], np.int64)))
+    return [head(b, norm(b, t))]
+
+
+def turned(b: Builder) -> list[str]:
+    """Behind the subtraction of the mean the channels move to the end."""
+    t = b.op("Conv", b.input([BATCH, 3, 4, 4]), b.weight(WIDTH, 3, 2, 2), b.weight(WIDTH))
+    centred = b.op("Sub", t, b.op("ReduceMean", t, b.constant([1], np.int64)))
+    y = b.op("Transpose", centred, perm=[0, 2, 3, 1])
+    variance = b.op("ReduceMean", b.op("Mul", y, y), b.constant([-1], np.int64))
+    y = b.op("Div", y, b.op("Sqrt", b.op("Add", variance, b.constant(1e-3))))
+    return [head(b, b.op("Add", b.op("Mul", y, b.weight(WIDTH)), b.weight(WIDTH)))]
+
+
 KINDS: dict[Callable[[Builder], list[str]], tuple[int, int, int]] = {
     pre_norm: (3, 3, 0),
     tied: (2, 2, 0),
@@ -325,6 +347,8 @@ KINDS: dict[Callable[[Builder], list[str]], tuple[int, int, int]] = {
     skips_of_a_tapped_stream: (0, 2, 0),
     skips_after_norms: (1, 3, 0),
     fused_embeddings: (3, 3, 0),
+    fused_products: (3, 3, 0),
+    turned: (1, 1, 0),
 }
 """What can convert, of how many norms, with how many explicit centrings."""
 LEFT = {fused_embeddings: 1}

@@ -65,7 +65,7 @@ FOUND = {
 }
 """Seeds that notice a mutation. Where one no longer does, another is searched for."""
 
-FOUND_IN_SOUP = {"siblings_may_be_centred": 89}
+FOUND_IN_SOUP = {"siblings_may_be_centred": 225}
 """The same among the random models that are made without a plan."""
 
 MUTATIONS: dict[str, Callable[[Patch], None]] = {}
