@@ -52,6 +52,8 @@ class Wishes:
     verbose: bool = False
     progress: bool = True
     color: str = "auto"
+    scheduler: str | None = None
+    """Address of a cluster that checks the models."""
     inventory: bool = False
     """Whether a format wants every normalisation."""
 
@@ -103,7 +105,7 @@ def survey(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> Survey:
     targets = discover(paths, resolver.for_folder, allow_empty=wishes.allow_empty)
     jobs = _jobs(targets, resolver, wishes)
     with Progress(len(jobs), wanted=wishes.progress and not wishes.quiet) as progress:
-        models = check_all(jobs, config.jobs, progress.done, config.timeout)
+        models = check_all(jobs, config.jobs, progress.done, config.timeout, wishes.scheduler)
     return Survey(config, tuple(jobs), with_stale_ignores(jobs, models, load_cards()))
 
 

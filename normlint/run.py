@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
-import os
 import stat
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,11 +28,8 @@ if TYPE_CHECKING:
     from normlint.context.settings import Settings
     from normlint.discover import Target
     from normlint.model.source import Source
+    from normlint.side_by_side.place import Place
 
-_FEW = 3
-"""Models that are checked in one process: starting another takes as long as a check."""
-_MEMORY_OF_ONE = 1 << 29
-"""Bytes that a process is reckoned to need: a skeleton, its graph, and the runtime for proofs."""
 _NEW_OBJECTS = 100_000
 """Objects made between two looks for garbage; about as many as a graph of 2 000 nodes has."""
 
@@ -82,49 +78,66 @@ def plan(target: Target, config: Config, rules: Sequence[Card], options: dict[st
 
 
 def check_all(
-    jobs: Sequence[Job], workers: str, done: Callable[[], None], timeout: float | None = None
+    jobs: Sequence[Job],
+    workers: str,
+    done: Callable[[], None],
+    timeout: float | None = None,
+    scheduler: str | None = None,
 ) -> tuple[ModelReport, ...]:
     """Check models, in processes of their own where it pays; reports come in the order of jobs.
 
     `workers` is a number or `auto`; `done` is called when a model is finished; `timeout` is in
-    seconds for each model. One whose process dies or is late is reported as unreadable.
+    seconds for each model; `scheduler` is the address of a cluster whose workers do it instead. A
+    model whose process dies or is late is reported as unreadable. Raises `UsageError` where there
+    is no such cluster.
     """
+    if scheduler is None:
+        found = _reports(jobs, _here(len(jobs), workers, timeout))
+    else:
+        found = _reports_of_cluster(jobs, workers, timeout, scheduler)
     reports = []
-    for report in _reports(jobs, _count(workers, len(jobs)), timeout):
+    for report in found:
         done()
         reports.append(report)
     return tuple(reports)
 
 
-def _count(workers: str, jobs: int) -> int:
-    if workers != "auto":
-        return min(int(workers), jobs)
-    if jobs <= _FEW:
-        return 1
-    return max(min(os.cpu_count() or 1, jobs, _memory() // _MEMORY_OF_ONE), 1)
+def _here(jobs: int, workers: str, timeout: float | None) -> Place | None:
+    """Give the processes that are worth it; None where this one will do."""
+    from normlint.side_by_side.capacity import auto_workers
+
+    count = auto_workers(jobs) if workers == "auto" else min(int(workers), jobs)
+    if count <= 1 and timeout is None:
+        return None
+    from normlint.side_by_side.processes import Processes
+
+    return Processes(count, timeout)
 
 
-def _memory() -> int:
-    """Give the bytes of memory of this machine; plenty where it does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 40
-
-
-def _reports(jobs: Sequence[Job], workers: int, timeout: float | None) -> Iterator[ModelReport]:
-    if workers <= 1 and timeout is None:
+def _reports(jobs: Sequence[Job], place: Place | None) -> Iterator[ModelReport]:
+    if place is None:
         yield from map(check_one, jobs)
         return
-    from normlint.side_by_side import Lost, side_by_side
+    from normlint.side_by_side.crew import Lost, side_by_side
 
-    results = side_by_side(check_one, jobs, workers=max(workers, 1), timeout=timeout)
-    for job, result in zip(jobs, results, strict=True):
+    for job, result in zip(jobs, side_by_side(check_one, jobs, place), strict=True):
         if isinstance(result, Lost):
             fault = FileFault("NL905", f"this model was not checked: {result.reason}")
             yield _finished(unreadable(job.target.name, fault), job)
         else:
             yield result
+
+
+def _reports_of_cluster(
+    jobs: Sequence[Job], workers: str, timeout: float | None, scheduler: str
+) -> Iterator[ModelReport]:
+    from normlint.elsewhere import packed, unpacked
+    from normlint.side_by_side.cluster import Cluster
+
+    codes = {rule.code for job in jobs for rule in job.rules}
+    most = None if workers == "auto" else int(workers)
+    cluster = Cluster(scheduler, codes=codes, most=most, timeout=timeout)
+    return map(unpacked, _reports([packed(job) for job in jobs], cluster), jobs)
 
 
 def check_one(job: Job) -> ModelReport:

@@ -155,6 +155,12 @@ def check(
             "-j", "--jobs", metavar="N|auto", help="Processes side by side. [default: auto]"
         ),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Check on the workers of the dask cluster there, not here."
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Give up a model after so long.", min=0),
@@ -219,6 +225,7 @@ def check(
             allow_empty=allow_empty,
             statistics=statistics,
             exit_non_zero_on_fix=exit_non_zero_on_fix,
+            scheduler=scheduler,
             show_files=show_files,
             show_settings=show_settings,
             quiet=quiet,

@@ -135,7 +135,7 @@ def _resolved(target: Path) -> Path:
 def _write_or_litter(order: _Order, real: Path, litter: Litter) -> Written:
     """Make the new files under names of their own, check them, then put them in place."""
     model = order.model
-    old = _old_status(real)
+    old = _old_status(order.target, real)
     _require_unchanged(order, real, old)
     litter.folder(real.parent)
     made = _write_side_file(order, litter)
@@ -190,16 +190,21 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _old_status(real: Path) -> os.stat_result | None:
-    """Return the status of the file to be replaced, None if there is none. Raises `SaveError`."""
+def _old_status(target: Path, real: Path) -> os.stat_result | None:
+    """Return the status of the file to be replaced, None if there is none. Raises `SaveError`.
+
+    `real` is the target with its links resolved.
+    """
     try:
         status = real.stat()
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):
-        raise SaveError(f"{real} is {file_kind(status.st_mode)}, so no model was written there")
+        raise SaveError(f"{target} is {file_kind(status.st_mode)}, so no model was written there")
     if not status.st_mode & _ANY_WRITE or not os.access(real, os.W_OK):
-        raise SaveError(f"{real} is read-only: make it writable, or write elsewhere with --output")
+        raise SaveError(
+            f"{target} is read-only: make it writable, or write elsewhere with --output"
+        )
     return status
 
 
