@@ -98,7 +98,7 @@ class Precision:
                 continue
             if norm.is_op and not _is_of_the_standard(norm):
                 continue
-            left_open = norm.is_op and norm.op_type in _TYPE_LEFT_OPEN
+            left_open = norm.op_type in _TYPE_LEFT_OPEN and "stash_type" not in norm.anchor.attrs
             yield HalfStatistics(norm, dtype, _squares(norm), left_open, count_of(norm))
 
     def vanishing(self) -> Iterator[Vanishing]:

@@ -44,7 +44,33 @@ def float_statistics(context: Context, norm: Normalization) -> Rewrite | NotFixe
         fused = make(context, norm)
         if isinstance(fused, Rewrite) and _is_to_prefer(fused, norm):
             return fused
+    if norm.is_op and "stash_type" in norm.anchor.attrs and not _statistics_are_read(norm.anchor):
+        return _stashed_in_float(norm)
     return island(context, norm)
+
+
+def _statistics_are_read(node: Node) -> bool:
+    return any(tensor.consumers or tensor.is_output for tensor in node.outputs[1:])
+
+
+def _stashed_in_float(norm: Normalization) -> Rewrite:
+    """Let an operator that says in which type its statistics are computed say float."""
+    node = norm.anchor
+    new = NewNode(node.op, tuple(node.inputs), _in_float(node), like=node, domain=node.domain or "")
+    return Rewrite(
+        "compute the statistics in float (stash_type 1)",
+        Applicability.SAFE,
+        (Replace((norm.y,), new),),
+        norm.nodes,
+    )
+
+
+def _in_float(node: Node) -> dict[str, Any]:
+    """Give the attributes of a node whose statistics are to be float."""
+    attrs = dict(node.attrs)
+    if "stash_type" in attrs:
+        attrs["stash_type"] = int(TensorProto.FLOAT)
+    return attrs
 
 
 def _is_to_prefer(fused: Rewrite, norm: Normalization) -> bool:
@@ -117,7 +143,8 @@ class _Island:
             inputs = [self.operand(tensor, node) for tensor in node.inputs]
             if self.more_epsilon and node is self.norm.steps.get("root"):
                 inputs[0] = self.raised(inputs[0], node)
-            new = NewNode(node.op, tuple(inputs), node.attrs, like=node, domain=node.domain or "")
+            attrs = _in_float(node)
+            new = NewNode(node.op, tuple(inputs), attrs, like=node, domain=node.domain or "")
             self.made[node.y] = new
             if node.y is self.end:
                 break

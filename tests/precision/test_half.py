@@ -128,3 +128,28 @@ def test_a_negative_epsilon_of_an_operator() -> None:
     found = check(model([node], weights, [2, WIDTH], onnx.TensorProto.FLOAT, 17), select=["NL502"])
 
     assert [f.evidence["why"] for f in found.models[0].findings] == ["negative"]
+
+
+@pytest.mark.parametrize(
+    ("opset", "operator"),
+    [
+        (17, "LayerNormalization<stash_type = 10>(x, w, w)"),
+        (23, "RMSNormalization<stash_type = 10>(x, w)"),
+        (21, "GroupNormalization<num_groups = 2, stash_type = 10>(x, w, w)"),
+    ],
+)
+def test_an_operator_that_stashes_in_half_is_told_to_stash_in_float(
+    opset: int, operator: str, tmp_path: Path
+) -> None:
+    text = f"""
+        <ir_version: 10, opset_import: ["" : {opset}]>
+        g (float16[2,4,4] x) => (float16[2,4,4] y) <float[4] given = {{1,2,3,4}}> {{
+            w = Cast<to = 10>(given)
+            y = {operator}
+        }}
+    """
+    fixed = repaired(onnx.parser.parse_model(text), tmp_path, ["NL501"])
+
+    assert [node.op_type for node in fixed.graph.node] == ["Cast", operator.partition("<")[0]]
+    attributes = {a.name: a.i for a in fixed.graph.node[1].attribute}
+    assert attributes["stash_type"] == onnx.TensorProto.FLOAT
