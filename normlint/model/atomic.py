@@ -8,11 +8,15 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from normlint.model.source import FileSource, opened_plainly
+
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    from normlint.model.source import Source
+
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
 
 
 class Litter:
@@ -47,7 +51,7 @@ class Litter:
         # Noted before it exists: an interrupt between the two would leave it behind.
         self._files.append(path)
         try:
-            return os.open(path, _CREATE, 0o666)
+            return os.open(path, _CREATE | opened_plainly(), 0o666)
         except OSError:
             self._files.remove(path)
             raise
@@ -74,19 +78,27 @@ class Litter:
                 self._folders.append(missing)
                 missing.mkdir()
 
-    def replace(self, old: Path, new: Path) -> None:
-        """Put a new file in place of another; from then on all that was made stays."""
+    def replace(self, old: Path, new: Path, source: Source) -> None:
+        """Put a new file in place of another; from then on all that was made stays.
+
+        `source` is open and may be what is replaced.
+        """
         self._replaced = old
-        old.replace(new)
+        if not isinstance(source, FileSource):
+            old.replace(new)
+            return
+        with source.let_go(new):
+            old.replace(new)
 
 
 def take_over(fd: int, status: os.stat_result) -> None:
-    """Give a file the mode of another, and its owner where that is allowed."""
+    """Give a file the mode of another, and its owner, where a system knows them and allows it."""
     own = os.fstat(fd)
-    if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
+    if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid) and hasattr(os, "fchown"):
         with suppress(OSError):
             os.fchown(fd, status.st_uid, status.st_gid)
-    os.fchmod(fd, stat.S_IMODE(status.st_mode))
+    if hasattr(os, "fchmod"):
+        os.fchmod(fd, stat.S_IMODE(status.st_mode))
 
 
 def sync_folder(folder: Path) -> None:

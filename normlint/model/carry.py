@@ -64,17 +64,18 @@ def _copy(side_file: SideFile, target: Path, litter: Litter) -> None:
 
 def _extents(source: FileSource) -> Iterator[tuple[int, int]]:
     """Yield the parts of a file that are not holes."""
-    if not hasattr(os, "SEEK_DATA"):
+    data, hole = getattr(os, "SEEK_DATA", None), getattr(os, "SEEK_HOLE", None)
+    if data is None or hole is None:
         yield 0, source.size
         return
     stop = 0
     while stop < source.size:
         try:
-            start = os.lseek(source.fd, stop, os.SEEK_DATA)
+            start = os.lseek(source.fd, stop, data)
         except OSError:
             # Nothing but a hole is left.
             return
-        stop = os.lseek(source.fd, start, os.SEEK_HOLE)
+        stop = os.lseek(source.fd, start, hole)
         yield start, stop
 
 

@@ -152,7 +152,7 @@ def _write_or_litter(order: _Order, real: Path, litter: Litter) -> Written:
     backup = _keep_old(real, litter) if order.backup and old else None
     written = Written(order.target, model.sha256(), digest, order.plan.size, made, backup)
     _require_unchanged(order, real, old)
-    litter.replace(hidden, real)
+    litter.replace(hidden, real, model.source)
     sync_folder(real.parent)
     return written
 

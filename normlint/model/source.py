@@ -6,15 +6,20 @@ import os
 import stat
 import threading
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy as np
 
 PIECE = 1 << 22
 """Bytes moved at once where a whole would be large."""
+REPLACES_OPEN = os.name != "nt"
+"""Whether the system lets a file be replaced while it is open: Windows does not."""
+_seeking = threading.Lock()
 
 
 class NotRegularError(OSError):
@@ -95,15 +100,18 @@ class FileSource:
 
     def __init__(self, path: Path | str, *, follow_symlinks: bool = True) -> None:
         # Without O_NONBLOCK the opening of a FIFO would wait for a writer.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        self._flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | opened_plainly()
         if not follow_symlinks:
-            flags |= getattr(os, "O_NOFOLLOW", 0)
-        self.fd = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
-        self.close = weakref.finalize(self, os.close, self.fd)
+            self._flags |= getattr(os, "O_NOFOLLOW", 0)
+        self._open(path)
         self.stat = os.fstat(self.fd)
         if not stat.S_ISREG(self.stat.st_mode):
             self.close()
             raise NotRegularError(file_kind(self.stat.st_mode))
+
+    def _open(self, path: Path | str) -> None:
+        self.fd = os.open(path, self._flags)
+        self.close = weakref.finalize(self, os.close, self.fd)
 
     @property
     def size(self) -> int:
@@ -112,15 +120,53 @@ class FileSource:
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes from `offset`."""
-        piece = os.pread(self.fd, length, offset)
+        piece = read_at(self.fd, length, offset)
         if len(piece) == length:
             return piece
         # One call reads at most 2 GiB.
         pieces = [piece]
         while piece and (missing := length - sum(map(len, pieces))):
-            piece = os.pread(self.fd, missing, offset + length - missing)
+            piece = read_at(self.fd, missing, offset + length - missing)
             pieces.append(piece)
         return _whole(b"".join(pieces), length)
+
+    @contextmanager
+    def let_go(self, path: Path) -> Iterator[None]:
+        """Let the file at `path` be replaced within the block, where a system wants it closed.
+
+        If it is this file, nothing can be read from it afterwards, unless the block failed.
+        """
+        if REPLACES_OPEN or not self._is_at(path):
+            yield
+            return
+        self.close()
+        self.fd = -1
+        try:
+            yield
+        except OSError:
+            self._open(path)
+            raise
+
+    def _is_at(self, path: Path) -> bool:
+        try:
+            return os.path.samestat(self.stat, path.stat())
+        except OSError:
+            return False
+
+
+def opened_plainly() -> int:
+    """Give the flags of every file: bytes as they are, and not for the processes that we start."""
+    return getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def read_at(fd: int, length: int, offset: int) -> bytes:
+    """Read up to `length` bytes at a place, also where the system has no call for that."""
+    if hasattr(os, "pread"):
+        piece: bytes = os.pread(fd, length, offset)
+        return piece
+    with _seeking:
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.read(fd, length)
 
 
 def fill(source: Source, offset: int, array: np.ndarray) -> None:
