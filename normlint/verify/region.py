@@ -57,6 +57,8 @@ _UNITS: dict[int, float] = {
     TensorProto.FLOAT16: 2.0**-11,
     TensorProto.BFLOAT16: 2.0**-8,
 }
+_NOT_FINITE = "no longer finite"
+"""In half precision that is no fault of the rewrite: a step on the way leaves the range sooner."""
 _ROUNDINGS = 8
 """Roundings of the inputs that an output may be off by."""
 _TRIALS = 4
@@ -214,7 +216,9 @@ def _engines(cut: Cut) -> Iterator[_Engines]:
     if weights_of(cut.before) <= LARGEST_IN_DOUBLE:
         with contextlib.suppress(CannotRun):
             exact = double(cut.before)
-    ways = [(own_types, dtype), (single, dtype if _is_rounded(cut) else TensorProto.FLOAT)]
+    # What runs in float is as inexact as float, also where its types are double.
+    floats = [TensorProto.FLOAT, dtype] if _is_rounded(cut) else [TensorProto.FLOAT]
+    ways = [(own_types, dtype), (single, max(floats, key=lambda kind: TOLERANCES[kind]))]
     # No engine runs whole models of bfloat16; what is computed from constants was computed in it.
     if dtype == TensorProto.BFLOAT16 and cut.region.inputs:
         ways.pop(0)
@@ -272,6 +276,8 @@ def _judge(rewrite: Rewrite, cut: Cut, engines: _Engines, sizes: Sizes) -> Verif
             cancels = rewrite.tolerance > 0 and share_of_mean(kind) > 0
             guessed = old[index].shape != new[index].shape and _has_open_rank(cut)
             detail = f"{tensor.name} moved on {kind} inputs: {problem}"
+            if problem == _NOT_FINITE and engines.dtype == TensorProto.FLOAT16:
+                return Failure(detail, moved=False, reason=Reason.WOULD_OVERFLOW)
             if guessed:
                 detail += f", at a rank of {sizes.rank}, which may never occur"
             return Failure(detail, moved=not (cancels or guessed))
@@ -362,7 +368,7 @@ def _moved(worst: _Worst, before: Array, after: Array, truth: Array, tolerance: 
     """Compare an output in float64, where it was finite before."""
     usable = np.isfinite(truth) & np.isfinite(before)
     if not bool(np.isfinite(after[usable]).all()):
-        return "no longer finite"
+        return _NOT_FINITE
     if not usable.any():
         return ""
     scale = float(np.abs(truth[usable]).max()) or 1.0

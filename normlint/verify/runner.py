@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, ModelProto, TensorProto
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -90,6 +90,8 @@ def _reference(model: ModelProto) -> Run:
     ops = {node.op_type for node in model.graph.node}
     if "BatchNormalization" in ops and opset < _REFERENCE_IS_WRONG:
         raise CannotRun("onnx.reference has no BatchNormalization of this opset")
+    if any(node.op_type == "ConvTranspose" and _groups(node) > 1 for node in model.graph.node):
+        raise CannotRun("onnx.reference gives every group of a ConvTranspose the bias of the first")
     weights = sum(int(np.prod(t.dims, dtype=np.int64)) for t in model.graph.initializer)
     if weights > _LARGEST_FOR_REFERENCE:
         raise CannotRun("too large for onnx.reference")
@@ -107,6 +109,10 @@ def _reference(model: ModelProto) -> Run:
             return [np.asarray(result) for result in evaluator.run(None, given)]
 
     return run
+
+
+def _groups(node: NodeProto) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
 
 
 def lifted(model: ModelProto, to: int) -> ModelProto:
