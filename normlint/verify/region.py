@@ -162,7 +162,8 @@ def _compare(rewrite: Rewrite, cut: Cut) -> Verification | Failure:
             return _judge(rewrite, cut, engines, sizes)
     if refused and not rewrite.invalid_before:
         return Failure(f"the new nodes do not run: {refused}", moved=True)
-    raise CannotRun("no extents were found that it accepts")
+    unknown = ", and not even the rank of its inputs is known" if _has_open_rank(cut) else ""
+    raise CannotRun(f"no extents were found that it accepts{unknown}")
 
 
 def _at_border(engines: _Engines, rewrite: Rewrite, cut: Cut) -> _Engines:
