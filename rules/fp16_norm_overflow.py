@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onnx import TensorProto
 
-from normlint.context.precision import LARGEST_ROOT
+from normlint.context.precision import HEADROOM, LARGEST_HALF, LARGEST_ROOT
 from normlint.diagnosing import diagnose, named, over, type_name
 from normlint.rewrite.islands import float_statistics
-from normlint.rewrite.rescale import rescaled_input
+from normlint.rewrite.rescale import EXPONENT, rescaled_stream
 from normlint.rule import Applicability, NotFixed, Rule, Severity
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
     from normlint.context import Context
     from normlint.context.precision import HalfStatistics
+    from normlint.normalization import Normalization
     from normlint.rule import Diagnostic
+
+_FAR = 6
+"""The power of two for values that overflowed: how large they are is not known."""
 
 
 class Fp16NormOverflow(Rule):
@@ -30,7 +35,8 @@ class Fp16NormOverflow(Rule):
     Casts to float, or an operator whose `stash_type` says so. As an info it reports
     InstanceNormalization and GroupNormalization 18 in half precision, whose definition leaves the
     type open, and a norm in float that reads squared activations in float16 (squared ReLU and the
-    like).
+    like). With `--data`, or where a table says so, it reports a norm that reads values in float16
+    which overflow (a warning) or come near (an info).
 
     ## Why is this bad?
 
@@ -49,8 +55,9 @@ class Fp16NormOverflow(Rule):
     Safe: the same function, computed more exactly. One operator takes the place of the norm where
     the opset has it; else Casts to float stand around the nodes up to the quotient. For operators
     that leave the type open the repair is unsafe: it costs time where the runtime computes in float
-    anyway. The repair for squared activations scales what the norm reads by a power of two, and its
-    epsilon by the square of it, which is exact; it is unsafe since small values may become
+    anyway. The repair for large values scales what the norm reads by a power of two, and its
+    epsilon by the square of it, which is exact: in the weights that write it, and so along the
+    whole residual stream with all norms that read it. It is unsafe since small values may become
     subnormal.
 
     ## References
@@ -149,7 +156,9 @@ class Fp16NormOverflow(Rule):
         """Report each norm with statistics in half precision, or that reads squares in float16."""
         for found in context.precision.half_statistics():
             yield _of_statistics(found, context)
-        yield from _of_squares(context)
+        served: set[Normalization] = set()
+        yield from _of_range(context, served)
+        yield from _of_squares(context, served)
 
 
 def _of_statistics(found: HalfStatistics, context: Context) -> Diagnostic:
@@ -190,18 +199,43 @@ def _evidence(found: HalfStatistics) -> dict[str, Any]:
     return facts
 
 
-def _of_squares(context: Context) -> Iterator[Diagnostic]:
+def _of_range(context: Context, served: set[Normalization]) -> Iterator[Diagnostic]:
+    """Report each stream of large values once, at the first norm that reads them."""
     for norm in context.precision.norms:
+        largest = context.precision.largest_read(norm, context.measured)
+        if norm in served or largest < LARGEST_HALF / HEADROOM:
+            continue
+        overflowed = not math.isfinite(largest)
+        exponent = _FAR if overflowed else math.ceil(math.log2(largest * HEADROOM / LARGEST_HALF))
+        found = rescaled_stream(context, norm, max(exponent, 1))
+        served.update(found.norms)
+        reads = "infinite values" if overflowed else f"values up to {largest:.0f}"
+        yield diagnose(
+            norm,
+            f"{named(norm)} reads {reads} in float16, which ends at 65504",
+            found.outcome,
+            severity=Severity.WARNING if overflowed else Severity.INFO,
+            norms=len(found.norms),
+            **({} if overflowed else {"largest": float(f"{largest:.6g}")}),
+        )
+
+
+def _of_squares(context: Context, served: set[Normalization]) -> Iterator[Diagnostic]:
+    for norm in context.precision.norms:
+        if norm in served:
+            continue
         if norm.dtype != TensorProto.FLOAT16 or norm.statistics_dtype != TensorProto.FLOAT:
             continue
         square = context.precision.squared_in_front(norm)
         if square is None:
             continue
+        found = rescaled_stream(context, norm, EXPONENT)
+        served.update(found.norms)
         yield diagnose(
             norm,
             f"{named(norm)} reads weighted sums of squared activations in float16, "
             "which may be infinite already",
-            rescaled_input(context, norm),
+            found.outcome,
             severity=Severity.INFO,
             square=square.name or square.op,
         )

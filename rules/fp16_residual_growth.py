@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 from onnx import TensorProto
 
 from normlint.context.places import Place
-from normlint.rule import Diagnostic, Rule, Severity
+from normlint.context.precision import HEADROOM, LARGEST_HALF, was_scaled
+from normlint.rewrite.rescale import EXPONENT, rescaled_stream
+from normlint.rule import Applicability, Diagnostic, NotFixed, Rewrite, Rule, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.context import Context
     from normlint.context.streams import Stream
+    from normlint.normalization import Normalization
 
 _DEEP = 32
 _PRE = frozenset((Place.PRE, Place.PARALLEL))
@@ -54,15 +57,16 @@ class FP16ResidualGrowth(Rule):
     x = x + f(norm(x))     40 times in float16: reported
     ```
 
-    ## What to do
+    ## Fix safety
 
-    Keep the stream in float32 or bfloat16 and the branches in float16. Or multiply all that writes
-    to the stream by a power of two, 2⁻ᵏ, and the epsilon of the norms that read it by 4⁻ᵏ: the
-    norms take the scale out again, and the numbers are the same, exactly.
+    Unsafe: all that writes to the stream is multiplied by 2⁻⁴, and the epsilon of the norms that
+    read it by 2⁻⁸. The norms take the factor out again, and no digit changes, but for small values
+    that may become subnormal. It is not made where something else reads the stream. Or keep the
+    stream in float32 or bfloat16, and the branches in float16.
 
     ## When not to follow it
 
-    Where the largest sum is known to be small, from calibration (`normlint measure`).
+    Where the largest sum is known to be small: with `--data` that shows it, nothing is reported.
 
     ## References
 
@@ -73,6 +77,7 @@ class FP16ResidualGrowth(Rule):
 
     code = "NL305"
     severity = Severity.INFO
+    applicability = Applicability.UNSAFE
 
     bad = (_stack(_DEEP, "float16"),)
     good = (_stack(_DEEP - 1, "float16"), _stack(_DEEP, "float"))
@@ -82,6 +87,10 @@ class FP16ResidualGrowth(Rule):
         for stream in context.streams:
             if stream.depth < _DEEP or stream.placement not in _PRE or not _is_half(stream):
                 continue
+            last = next((norm for norm in reversed(stream.norms) if _reads(stream, norm)), None)
+            if last is not None and (was_scaled(last) or _has_room(stream, context)):
+                continue
+            outcome = None if last is None else rescaled_stream(context, last, EXPONENT).outcome
             yield Diagnostic(
                 f"the sums of a Pre-LN stream of {stream.depth} layers are float16: they grow with "
                 "depth, round away what late layers add, and may overflow",
@@ -92,9 +101,24 @@ class FP16ResidualGrowth(Rule):
                     "blocks": stream.blocks,
                     "placement": str(stream.placement),
                 },
+                rewrite=outcome if isinstance(outcome, Rewrite) else None,
+                not_fixed=outcome if isinstance(outcome, NotFixed) else None,
             )
 
 
 def _is_half(stream: Stream) -> bool:
     last = stream.adds[-1].step.node
     return any(tensor.dtype == TensorProto.FLOAT16 for tensor in last.outputs if tensor.name)
+
+
+def _reads(stream: Stream, norm: Normalization) -> bool:
+    return any(norm.x in add.step.node.outputs for add in stream.adds)
+
+
+def _has_room(stream: Stream, context: Context) -> bool:
+    """Whether data shows that all that the norms read is far from the end of float16."""
+    measured = context.measured
+    if measured is None:
+        return False
+    read = [context.precision.largest_read(norm, measured) for norm in stream.norms]
+    return 0 < max(read, default=0.0) < LARGEST_HALF / HEADROOM

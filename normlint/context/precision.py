@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 from onnx import TensorProto
 
 from normlint.context.quantized import has_statistics
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 
     from normlint.context.constants import Constants
     from normlint.graph import Node, Tensor
+    from normlint.measure import Measured
     from normlint.normalization import Normalization
 
 LARGEST_HALF = 65504.0
+HEADROOM = 16.0
+"""A value that is more than the largest number over this is near it."""
 LARGEST_ROOT = math.sqrt(LARGEST_HALF)
 """The magnitude above which a square overflows float16."""
 _LEAST_NORMAL: dict[int, float] = {
@@ -37,6 +41,9 @@ _GUARDS = frozenset(("Where", "Max", "Clip"))
 _CUSTOMARY = (1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
 _SUMS = frozenset(("ReduceSum", "ReduceSumSquare", "ReduceL2"))
 _LAYOUT = frozenset(("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Cast", "Flatten"))
+_ADDS = _LAYOUT | {"Add", "Sum", "Gather"}
+_MOST_HALVINGS = 16
+_LARGEST_READ = 1 << 22
 _LINEAR = frozenset(("MatMul", "Gemm", "Conv"))
 _FARTHEST = 24
 _QUARTER = 0.25
@@ -128,14 +135,43 @@ class Precision:
             return known[1] if node.op == "Mul" else (1 / known[1] if known[1] else None)
         return known[0] if known[1] is None and node.op == "Mul" else None
 
+    def largest_read(self, norm: Normalization, measured: Measured | None) -> float:
+        """Give the largest magnitude that a norm in float16 is known to read; 0 where none is.
+
+        From data, else from constants that are added to what it reads. It may be infinite, and is 0
+        where the input was scaled already.
+        """
+        if norm.x.dtype != TensorProto.FLOAT16 or was_scaled(norm):
+            return 0.0
+        seen = None if measured is None else measured.of(norm)
+        if seen is not None:
+            return max(abs(seen.low), abs(seen.high))
+        return max(self._added(norm.x), default=0.0)
+
+    def _added(self, tensor: Tensor) -> Iterator[float]:
+        """Give the largest magnitudes of small constants that are added up in a tensor."""
+        pending, seen = [tensor], {tensor}
+        while pending and len(seen) < _FARTHEST:
+            node = pending.pop().producer
+            if node is None or node.op not in _ADDS:
+                continue
+            for source in node.inputs[:1] if node.op == "Gather" else node.inputs:
+                if self.constants.is_constant(source):
+                    values = self.constants.known(source, _LARGEST_READ)
+                    if values is not None and values.dtype.kind == "f":
+                        yield float(np.max(np.abs(values), initial=0.0))
+                elif source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+
     def squared_in_front(self, norm: Normalization) -> Node | None:
         """Give a product of a half-precision tensor with itself whose weighted sums a norm reads.
 
         Squares of activations reach 65504 where these reach 256, and a matrix of weights adds up
         many of them: what the norm reads may be infinite, in whatever type it computes itself. None
-        where epsilon has no usual value: then the input was scaled, and epsilon with it.
+        where the input was scaled.
         """
-        if not _is_customary(norm.epsilon):
+        if was_scaled(norm):
             return None
         pending: list[tuple[Tensor, bool]] = [(norm.x, False)]
         seen: set[Node] = set()
@@ -162,6 +198,16 @@ class Precision:
             return False
         exponent = self.constants.uniform(node.inputs[1])
         return exponent is not None and exponent >= 2
+
+
+def was_scaled(norm: Normalization) -> bool:
+    """Whether the input of a norm was scaled by a power of two, for its epsilon was by the square.
+
+    Such an epsilon has no usual value, and a usual one times a power of four.
+    """
+    if _is_customary(norm.epsilon) or norm.epsilon <= 0:
+        return False
+    return any(_is_customary(norm.epsilon * 4.0**k) for k in range(1, _MOST_HALVINGS))
 
 
 def epsilon_type(norm: Normalization) -> int:

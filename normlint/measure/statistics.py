@@ -109,7 +109,11 @@ class NormStatistics:
         return largest
 
     def add(self, x: Array, norm: Normalization) -> None:
-        """Take the statistics of one tensor that the norm read."""
+        """Take the statistics of one tensor that the norm read; it may hold infinite values."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._add(x, norm)
+
+    def _add(self, x: Array, norm: Normalization) -> None:
         if norm.axes is None or x.ndim == 0 or not x.size or -min(norm.axes) > x.ndim:
             return
         wide = x.astype(np.float64)

@@ -1,103 +1,115 @@
 """A norm of 2⁻ᵏ·t in place of one of t: exact if epsilon is scaled by 2⁻²ᵏ.
 
 Norm(a·t, a²·ε) = Norm(t, ε), for t that does not fit half precision where a·t does. The factor goes
-into the weights that write t; a power of two changes no digit of them. The source is SLaNC
-(Salmani et al. 2024), here for whatever a norm reads.
+into the weights that write t, and with it to all of the residual stream that t is part of; a power
+of two changes no digit of them. The source is SLaNC (Salmani et al. 2024), here for whole streams.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from normlint.normalization import Kind
+from normlint.context.scaled_streams import epsilon_place, scaled_stream
 from normlint.recognise.parameter import static
 from normlint.rewrite.unquantize import clone
-from normlint.rule import Applicability, Computed, NotFixed, Reason, Replace, Rewrite
+from normlint.rule import Applicability, Computed, NewNode, NotFixed, Reason, Replace, Rewrite
 
 if TYPE_CHECKING:
     from normlint.context import Context
     from normlint.context.constants import Constants
+    from normlint.context.scaled_streams import ScaledStream
     from normlint.graph import Node, Tensor
     from normlint.normalization import Normalization
+    from normlint.rule import Operand
 
     Array = np.ndarray[Any, Any]
 
 EXPONENT = 4
 """Sixteen times as large values fit; normal numbers above 2⁻¹⁰ stay normal."""
-_PASSED = frozenset(("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast"))
-_SCALED_INPUTS = {"Gemm": (1, 2), "Conv": (1, 2), "ConvTranspose": (1, 2)}
-_MOST_NODES = 64
 
 
-class _Stuck(Exception):  # noqa: N818 - it is an answer and no error
-    def __init__(self, reason: Reason, at: Node | Tensor, detail: str) -> None:
-        super().__init__(detail)
-        self.not_fixed = NotFixed(reason, at, detail)
+@dataclass(frozen=True, eq=False)
+class Rescaled:
+    """The rewrite of a stream, and which norms it serves."""
+
+    norms: tuple[Normalization, ...]
+    outcome: Rewrite | NotFixed
 
 
-def rescaled_input(
-    context: Context, norm: Normalization, exponent: int = EXPONENT
-) -> Rewrite | NotFixed:
-    """Scale what a norm operator reads by 2⁻ᵏ in the weights that write it, and its epsilon."""
-    if not norm.is_op or norm.kind not in {Kind.LAYER, Kind.RMS} or len(norm.anchor.inputs) < 2:
-        return NotFixed(Reason.TYPE_MISMATCH, norm.anchor, "its epsilon is no attribute")
-    try:
-        edits, nodes = _scaled(norm, context.constants, 2.0**-exponent)
-    except _Stuck as stuck:
-        return stuck.not_fixed
-    epsilon = norm.epsilon * 4.0**-exponent
-    new = clone(norm.anchor, {})
-    outputs = tuple(tensor if tensor.name else None for tensor in norm.anchor.outputs)
-    edits.append(Replace(outputs, replace(new, attrs={**new.attrs, "epsilon": epsilon})))
-    return Rewrite(
-        f"scale its input by 2^-{exponent} in the weights, and its epsilon by 2^-{2 * exponent}",
-        Applicability.UNSAFE,
-        tuple(edits),
-        (*nodes, norm.anchor),
+def rescaled_stream(context: Context, norm: Normalization, exponent: int) -> Rescaled:
+    """Scale a stream that a norm reads by 2⁻ᵏ, and the epsilons of all norms that read it."""
+    if epsilon_place(norm, context.constants) is None:
+        detail = "it has no epsilon in float that could be scaled"
+        return Rescaled((norm,), NotFixed(Reason.TYPE_MISMATCH, norm.anchor, detail))
+    stream = scaled_stream(norm, context.norms, context.constants)
+    if isinstance(stream, NotFixed):
+        return Rescaled((norm,), stream)
+    edits = _Edits(stream, context.constants, exponent).edits()
+    what = (
+        "its input" if len(stream.norms) == 1 else f"the stream that {len(stream.norms)} norms read"
     )
+    title = f"scale {what} by 2^-{exponent} in the weights, and epsilon by 2^-{2 * exponent}"
+    return Rescaled(stream.norms, Rewrite(title, Applicability.UNSAFE, tuple(edits), stream.nodes))
 
 
-def _scaled(
-    norm: Normalization, constants: Constants, factor: float
-) -> tuple[list[Replace], list[Node]]:
-    """Scale every term that a norm reads. Raises _Stuck."""
-    edits: list[Replace] = []
-    nodes: list[Node] = []
-    pending = [norm.x]
-    while pending:
-        tensor = pending.pop()
-        node = tensor.producer
-        if node is None or len(nodes) >= _MOST_NODES:
-            raise _Stuck(Reason.WRITER_NOT_LINEAR, tensor, f"{tensor.name} is given, not computed")
-        if tensor.is_output or len(tensor.consumers) != 1:
-            raise _Stuck(Reason.OTHER_READER, tensor, f"{tensor.name} has another reader")
-        nodes.append(node)
-        scaled, further = _step(node, constants)
-        pending.extend(further)
-        if scaled:
-            changes = {at: _times(node.inputs[at], constants, factor) for at in scaled}
-            edits.append(Replace((node.y,), clone(node, changes)))
-    return edits, nodes
+class _Edits:
+    """The edits of one stream."""
 
+    def __init__(self, stream: ScaledStream, constants: Constants, exponent: int) -> None:
+        self.stream = stream
+        self.constants = constants
+        self.exponent = exponent
+        self.inputs: dict[Node, dict[int, Operand]] = {}
+        self.epsilons: dict[Node, float] = {}
+        self.made: dict[tuple[Tensor, int], Computed] = {}
+        self.products: dict[Tensor, NewNode] = {}
 
-def _step(node: Node, constants: Constants) -> tuple[list[int], list[Tensor]]:
-    """Give the constants of a node to scale, and its inputs to scale instead. Raises _Stuck."""
-    known = [at for at, t in enumerate(node.inputs) if t.name and constants.is_constant(t)]
-    rest = [tensor for at, tensor in enumerate(node.inputs) if tensor.name and at not in known]
-    if node.op in {"Add", "Sum", "Sub"}:
-        return known, rest
-    if node.op == "MatMul" and len(known) == 1:
-        return known, []
-    if node.op in _SCALED_INPUTS and 1 in known and len(known) == len(node.inputs) - 1:
-        return known, []
-    if node.op == "Mul" and len(known) == 1:
-        return known, []
-    if node.op in _PASSED and node.inputs[0] in rest:
-        return [], node.inputs[:1]
-    raise _Stuck(Reason.WRITER_NOT_LINEAR, node, f"{node.op} has no weights for a factor")
+    def edits(self) -> list[Replace]:
+        """Give one edit for each node that changes."""
+        for node, at in self.stream.constants:
+            self.change(node, at, self.times(node.inputs[at], self.exponent))
+        for node, at in self.stream.explicit:
+            self.change(node, at, self.product(node.inputs[at]))
+        for norm in self.stream.norms:
+            place = epsilon_place(norm, self.constants)
+            if place is None:
+                continue
+            node, at = place
+            if at < 0:
+                self.epsilons[node] = norm.epsilon * 4.0**-self.exponent
+            else:
+                self.change(node, at, self.times(node.inputs[at], 2 * self.exponent))
+        nodes = dict.fromkeys((*self.inputs, *self.epsilons))
+        return [self.edited(node) for node in nodes]
+
+    def change(self, node: Node, at: int, by: Operand) -> None:
+        """Put an operand in the place of another one."""
+        self.inputs.setdefault(node, {})[at] = by
+
+    def edited(self, node: Node) -> Replace:
+        """Give a node with its changes in the place of the old one."""
+        outputs = tuple(tensor if tensor.name else None for tensor in node.outputs)
+        new = clone(node, self.inputs.get(node, {}))
+        if node in self.epsilons:
+            new = replace(new, attrs={**new.attrs, "epsilon": self.epsilons[node]})
+        return Replace(outputs, new)
+
+    def times(self, tensor: Tensor, exponent: int) -> Computed:
+        """Give a constant times 2⁻ᵏ; one for all nodes that read it."""
+        if (tensor, exponent) not in self.made:
+            self.made[tensor, exponent] = _times(tensor, self.constants, 2.0**-exponent)
+        return self.made[tensor, exponent]
+
+    def product(self, tensor: Tensor) -> NewNode:
+        """Give the node that multiplies a tensor by 2⁻ᵏ; one for all that read it."""
+        if tensor not in self.products:
+            factor = 2.0**-self.exponent
+            constant = Computed((), tensor.dtype, lambda: np.asarray(factor), "factor")
+            self.products[tensor] = NewNode("Mul", (tensor, constant), like=tensor.producer)
+        return self.products[tensor]
 
 
 def _times(tensor: Tensor, constants: Constants, factor: float) -> Computed:

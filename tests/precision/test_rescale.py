@@ -54,7 +54,7 @@ def test_it_is_worth_knowing() -> None:
 
 
 def test_another_reader_stands_in_the_way() -> None:
-    assert found(squared_relu(tap=True)) == [("info", "other-reader")]
+    assert found(squared_relu(tap=True)) == [("info", "graph-output")]
 
 
 def test_an_input_that_was_scaled_is_left_alone() -> None:
