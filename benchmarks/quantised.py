@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import onnxruntime
+from onnx import version_converter
 from onnxruntime import quantization
 from onnxruntime.quantization import QuantFormat, QuantType
 from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
@@ -46,6 +47,8 @@ _FORMS: dict[str, dict[str, Any]] = {
 _ALL = "… norms and residual additions (NL401-NL403)"
 _REPAIRS = {"… norms lifted (NL401, NL402)": "NL401,NL402", _ALL: "NL401,NL402,NL403"}
 _LINEAR = ["MatMul", "Gemm", "Conv", "ConvTranspose"]
+_PER_CHANNEL = 13
+"""The opset from which on DequantizeLinear has an axis."""
 _LIMIT_REPAIRED, _LIMIT_PREPARED = 0.07, 0.05
 
 
@@ -57,13 +60,29 @@ class _Reader(quantization.CalibrationDataReader):  # type: ignore[misc] # it ha
         return next(self.rest, None)
 
 
+def _prepared(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Make initializers of Constant nodes, for QOperator, and raise the opset to 13, for QDQ."""
+    kept = []
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensor = model.graph.initializer.add()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+        else:
+            kept.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    raised = model.opset_import[0].version < _PER_CHANNEL
+    return version_converter.convert_version(model, _PER_CHANNEL) if raised else model
+
+
 class Bench:
     """One float model with inputs to calibrate with, and others to judge with."""
 
     def __init__(self, folder: Path, model: onnx.ModelProto, feeds: Feeds, unseen: Feeds) -> None:
         self.folder = folder
         self.float = folder / "float.onnx"
-        onnx.save(model, self.float)
+        onnx.save(_prepared(model), self.float)
         self.feeds, self.unseen = feeds, unseen
         self.data = folder / "data.npz"
         arrays = {name: np.stack([feed[name] for feed in feeds]) for name in feeds[0]}

