@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from normlint.diagnosing import diagnose
 from normlint.rewrite.group_scale import repeated_scale
 from normlint.rewrite.standard import at_newer_opset
-from normlint.rule import Applicability, NotFixed, Rewrite, Rule, Severity
+from normlint.rule import Applicability, NotFixed, Reason, Rewrite, Rule, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,8 @@ class GroupNormSemantics(Rule):
     ## What it does
 
     Reports a GroupNormalization of opset 18 to 20 with a scale for each channel, or of opset 21 and
-    later with a scale for each group.
+    later with a scale for each group. And one whose channels make no groups of equal size: its
+    shapes fit at no opset.
 
     ## Why is this bad?
 
@@ -42,7 +43,7 @@ class GroupNormSemantics(Rule):
 
     ## Fix safety
 
-    Safe: the scale can mean only this.
+    Safe: the scale can mean only this. Groups of unequal size are not repaired.
 
     ## When not to follow it
 
@@ -73,6 +74,13 @@ class GroupNormSemantics(Rule):
             y = GroupNormalization<num_groups = 2>(x, scale, bias)
         }
         """,
+        """
+        <ir_version: 10, opset_import: ["" : 21]>
+        groups_of_unequal_size (float[1,6,2,2] x) => (float[1,6,2,2] y)
+        <float[6] scale = {1,2,3,4,5,6}, float[6] bias = {0,1,2,3,4,5}> {
+            y = GroupNormalization<num_groups = 4>(x, scale, bias)
+        }
+        """,
     )
     good = (
         """
@@ -96,10 +104,15 @@ class GroupNormSemantics(Rule):
         for norm in (*context.norms, *context.constant_norms):
             if norm.op_type != "GroupNormalization":
                 continue
+            channels, groups = _channels(norm), norm.groups or 0
+            if groups and channels is not None and channels % groups:
+                message = f"{channels} channels make no {groups} groups of equal size"
+                detail = "what num_groups or the number of channels should be is not known"
+                yield diagnose(norm, message, NotFixed(Reason.BROADCAST, norm.anchor, detail))
+                continue
             length = _length(norm)
-            groups = norm.groups or 0
             per_group = context.opset < _PER_CHANNEL
-            if length is None or length == (groups if per_group else _channels(norm)):
+            if length is None or length == (groups if per_group else channels):
                 continue
             unit, other = ("group", "channel") if per_group else ("channel", "group")
             message = (

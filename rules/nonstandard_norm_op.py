@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.context import Context
+    from normlint.graph import Node
     from normlint.normalization import Normalization
     from normlint.rule import Diagnostic
 
-_NOWHERE = frozenset(("com.microsoft::SimplifiedLayerNormalization",))
-"""Operators in a domain where no runtime has them."""
+_MICROSOFT = "com.microsoft"
+_NOWHERE = "com.microsoft::SimplifiedLayerNormalization"
+"""An operator in a domain where no runtime has it."""
 
 
 class NonstandardNormOp(Rule):
@@ -27,7 +29,8 @@ class NonstandardNormOp(Rule):
     ## What it does
 
     Reports a normalisation operator in the domain ai.onnx that is not defined there, as
-    SimplifiedLayerNormalization, or that is newer than the opset which the model declares.
+    SimplifiedLayerNormalization, or that is newer than the opset which the model declares; and one
+    of ai.onnx that is named in com.microsoft, as LayerNormalization.
 
     ## Why is this bad?
 
@@ -87,8 +90,22 @@ class NonstandardNormOp(Rule):
             """,
             {"target_opset": 17},
         ),
+        """
+        <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        in_another_domain (float[1,8] x) => (float[1,8] y)
+        <float[8] scale = {1,2,3,4,5,6,7,8}> {
+            y = com.microsoft.LayerNormalization(x, scale)
+        }
+        """,
     )
     good = (
+        """
+        <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        of_that_domain (float[1,4,8] x, float[1,4,8] skip) => (float[1,4,8] y)
+        <float[8] scale = {1,2,3,4,5,6,7,8}> {
+            y = com.microsoft.SkipSimplifiedLayerNormalization(x, skip, scale)
+        }
+        """,
         """
         declared (float[1,8] x) => (float[1,8] y)
         <float[8] scale = {1,2,3,4,5,6,7,8}> {
@@ -101,7 +118,7 @@ class NonstandardNormOp(Rule):
         """Report each normalisation operator that its operator set does not define."""
         for norm in (*context.norms, *context.constant_norms):
             node = norm.anchor
-            if not norm.is_op or not (node.is_standard or norm.op_type in _NOWHERE):
+            if not norm.is_op or not (node.is_standard or _is_misplaced(node)):
                 continue
             if _is_defined(node.op, context.opset) and node.is_standard:
                 continue
@@ -109,11 +126,19 @@ class NonstandardNormOp(Rule):
             where = (
                 f"ai.onnx has {node.op} from opset {since} on, and the model declares "
                 f"{context.opset}"
-                if since
+                if since and node.is_standard
                 else f"{node.op} is no operator of {node.domain or 'ai.onnx'}"
             )
-            message = f"{where}: the checker refuses the file, and most runtimes do"
+            refused = "the checker refuses the file, and most runtimes do"
+            message = f"{where}: {refused if node.is_standard else 'no runtime has it there'}"
             yield diagnose(norm, message, _rewrite(context, norm, since))
+
+
+def _is_misplaced(node: Node) -> bool:
+    """Whether a node names an operator in com.microsoft that is one of ai.onnx."""
+    if node.domain != _MICROSOFT:
+        return False
+    return onnx.defs.has(node.op) or f"{node.domain}::{node.op}" == _NOWHERE
 
 
 def _rewrite(context: Context, norm: Normalization, since: int) -> Rewrite | NotFixed:

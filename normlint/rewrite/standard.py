@@ -139,8 +139,11 @@ def _have_one_shape(one: Tensor, other: Tensor) -> bool:
 
 
 def at_newer_opset(context: Context, norm: Normalization, needed: int) -> Rewrite | NotFixed:
-    """Keep an operator, and let the model declare the opset that defines it."""
+    """Keep an operator, and let the model declare the opset that defines it, in ai.onnx."""
     node = norm.anchor
+    title = f"declare opset {needed}, which defines {node.op}"
+    if not node.is_standard and context.opset >= needed:
+        title = f"name {node.op} in ai.onnx, which defines it"
     if context.opset_limit < needed:
         detail = f"{node.op} needs opset {needed}: allow it with --target-opset {needed}"
         return NotFixed(Reason.OPSET, node, detail)
@@ -148,7 +151,7 @@ def at_newer_opset(context: Context, norm: Normalization, needed: int) -> Rewrit
     inputs: tuple[Operand, ...] = tuple(tensor if tensor.name else None for tensor in node.inputs)
     same = NewNode(node.op, inputs, dict(node.attrs), node, outputs=len(tensors))
     return Rewrite(
-        f"declare opset {needed}, which defines {node.op}",
+        title,
         Applicability.SAFE,
         (Replace(tensors, same),),
         norm.nodes,
