@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from normlint.lazily import names_of
 
 if TYPE_CHECKING:
     from normlint.api import apply as apply
@@ -47,17 +49,10 @@ _HOMES = {
         *("Redirect", "Replace", "Rewrite", "Rule", "Severity"),
     ),
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604 - names are strings
+__all__ = ["__version__", *sorted(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604 - names are strings
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name when it is first asked for, so that importing the package costs nothing."""
-    import importlib
-
-    if name not in _HOME:
-        raise AttributeError(f"module 'normlint' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+if not TYPE_CHECKING:
+    __getattr__ = names_of(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -262,7 +262,7 @@ def _report(
 def _measurements(name: str, context: Context) -> tuple[dict[str, Any], ...]:
     if context.settings.data is None or context.measured is None:
         return ()
-    from normlint.measure import document
+    from normlint.measure.document import document
 
     return tuple(document(name, context, context.measured)["norms"])
 

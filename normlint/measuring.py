@@ -21,7 +21,8 @@ def measure(path: Path, data: Path, settings: Settings, *, as_json: bool, color:
     from normlint.context import Context
     from normlint.discover import Target
     from normlint.graph import build_graph
-    from normlint.measure import document, measure_norms, read_samples
+    from normlint.measure import measure_norms, read_samples
+    from normlint.measure.document import document
     from normlint.model import FileFault, open_model
     from normlint.report.progress import Progress
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import gc
 import stat
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from normlint.fingerprint import with_fingerprints
 from normlint.globs import path_matches
 from normlint.model.fault import FileFault
 from normlint.model.sniff import HEAD, sniff
+from normlint.patience import patient_collector
 from normlint.results import Finding, ModelReport
 from normlint.rule import Severity
 from normlint.selection import level_of, require_known, require_levels, selected
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from normlint.discover import Target
     from normlint.model.source import Source
     from normlint.side_by_side.place import Place
-
-_NEW_OBJECTS = 100_000
-"""Objects made between two looks for garbage; about as many as a graph of 2 000 nodes has."""
 
 
 @dataclass(frozen=True)
@@ -142,19 +138,8 @@ def _reports_of_cluster(
 
 def check_one(job: Job) -> ModelReport:
     """Check one model. Only a bug raises."""
-    with _patient_collector():
+    with patient_collector():
         return _checked(job)
-
-
-@contextmanager
-def _patient_collector() -> Iterator[None]:
-    """Look for garbage seldom: a graph is one large cycle, which each look walks again."""
-    before = gc.get_threshold()
-    gc.set_threshold(_NEW_OBJECTS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _checked(job: Job) -> ModelReport:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.context.batch_norms import batch_norm_ops
 from normlint.diagnosing import type_name
 from normlint.normalization import Kind
-from normlint.rewrite.fold_training import as_instance_norm, on_running_statistics
-from normlint.rewrite.norm_ops import layer_norm
 from normlint.rule import (
     Applicability,
     Diagnostic,
@@ -113,14 +112,14 @@ def _diagnostic(op: BatchNormOp, context: Context) -> Diagnostic:
     disguised = _in_disguise(op, context)
     outcome: Rewrite | NotFixed
     if disguised is not None:
-        outcome = layer_norm(context, disguised)
+        outcome = rewrite.norm_ops.layer_norm(context, disguised)
         message = (
             f"a BatchNorm with the statistics of a batch of one is a {disguised.kind} in disguise"
         )
     else:
-        outcome = as_instance_norm(op, context)
+        outcome = rewrite.fold_training.as_instance_norm(op, context)
         if isinstance(outcome, NotFixed):
-            outcome = on_running_statistics(op, fallback=outcome)
+            outcome = rewrite.fold_training.on_running_statistics(op, fallback=outcome)
         message = (
             "a BatchNorm uses the statistics of the batch, so each answer depends on the others"
         )

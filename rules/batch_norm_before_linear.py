@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from normlint.rewrite.fold_attempt import Direction
 from normlint.rule import Applicability, Diagnostic, Rule
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ class BatchNormBeforeLinear(Rule):
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Report each BatchNorm that can go forward."""
         for fold in context.folds.batch_norms:
-            if fold.direction is not Direction.FORWARD or fold.refusal:
+            if not fold.is_forward or fold.refusal:
                 continue
             yield Diagnostic(
                 f"a BatchNorm can go into the {fold.into} behind it{fold.cost}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.context.batch_norms import batch_norm_ops
-from normlint.rewrite.fold_dead import dead_channels
 from normlint.rule import Applicability, Diagnostic, Rule, Severity
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class BatchNormDeadChannel(Rule):
         for op in batch_norm_ops(context):
             if op.is_training:
                 continue
-            dead = dead_channels(op, folds.get(op.node))
+            dead = rewrite.fold_dead.dead_channels(op, folds.get(op.node))
             if dead is None:
                 continue
             named = ", ".join(map(str, dead.channels[:_MOST_NAMED]))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose
 from normlint.normalization import Form, Kind
-from normlint.rewrite.channels_first import cancelling, channels_first_layer_norm
 from normlint.rule import Applicability, Rule, Severity
 
 if TYPE_CHECKING:
@@ -109,8 +109,13 @@ class ChannelsFirstLayerNorm(Rule):
                     f"a LayerNorm over axis 1 is spelled out in {len(norm.nodes)} operators, "
                     "and no operator computes it without Transposes"
                 )
-                outcome = channels_first_layer_norm(context, norm)
-                yield diagnose(norm, message, outcome, cancelling_transposes=cancelling(norm))
+                outcome = rewrite.channels_first.channels_first_layer_norm(context, norm)
+                yield diagnose(
+                    norm,
+                    message,
+                    outcome,
+                    cancelling_transposes=rewrite.channels_first.cancelling(norm),
+                )
 
 
 def _is_over_axis_1(norm: Normalization) -> bool:

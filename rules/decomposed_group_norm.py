@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose
 from normlint.normalization import Form, Kind
-from normlint.rewrite.norm_ops import group_norm
 from normlint.rule import Applicability, Rule
 
 if TYPE_CHECKING:
@@ -142,4 +142,4 @@ class DecomposedGroupNorm(Rule):
                 f"a GroupNorm of {norm.groups} groups is spelled out in {len(norm.nodes)} "
                 "operators: Reshapes and passes over the activation that one operator saves"
             )
-            yield diagnose(norm, message, group_norm(context, norm))
+            yield diagnose(norm, message, rewrite.norm_ops.group_norm(context, norm))

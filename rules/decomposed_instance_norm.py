@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose
 from normlint.normalization import Form, Kind
-from normlint.rewrite.norm_ops import instance_norm
 from normlint.rule import Applicability, Rule
 
 if TYPE_CHECKING:
@@ -127,4 +127,4 @@ class DecomposedInstanceNorm(Rule):
                 f"an InstanceNorm is spelled out in {len(norm.nodes)} operators: "
                 "each reads the whole activation where one kernel would do"
             )
-            yield diagnose(norm, message, instance_norm(context, norm))
+            yield diagnose(norm, message, rewrite.norm_ops.instance_norm(context, norm))

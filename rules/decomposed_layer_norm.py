@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose, over
 from normlint.normalization import Form, Kind
-from normlint.rewrite.demands import is_half_fused
-from normlint.rewrite.norm_ops import layer_norm
 from normlint.rule import Applicability, Rule
 
 if TYPE_CHECKING:
@@ -179,14 +178,14 @@ class DecomposedLayerNorm(Rule):
         """Report each LayerNorm over the last axes that several operators compute."""
         for norm in context.norms:
             if norm.kind is Kind.LAYER and norm.form is Form.DECOMPOSED and _is_to_fuse(norm):
-                yield diagnose(norm, _message(norm), layer_norm(context, norm))
+                yield diagnose(norm, _message(norm), rewrite.norm_ops.layer_norm(context, norm))
 
 
 def _is_to_fuse(norm: Normalization) -> bool:
     """Whether it is over the last axes, in float throughout, and not split on purpose."""
     if norm.axes is None or norm.axes != tuple(range(-len(norm.axes), 0)):
         return False
-    return norm.quantized != "inside" and not is_half_fused(norm)
+    return norm.quantized != "inside" and not rewrite.demands.is_half_fused(norm)
 
 
 def _message(norm: Normalization) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose, over
 from normlint.normalization import Form, Kind
-from normlint.rewrite.demands import OPSETS
-from normlint.rewrite.norm_ops import rms_norm
-from normlint.rewrite.respell import is_fused_by_runtime, respelled_rms_norm
 from normlint.rule import Applicability, NotFixed, Reason, Rule
 from normlint.support import gap
 
@@ -180,19 +178,19 @@ class DecomposedRmsNorm(Rule):
 def _is_left_to_target(context: Context, norm: Normalization) -> bool:
     """Whether the only target fuses this spelling itself, and the operator cannot be had."""
     targets = context.settings.targets
-    below = context.opset_limit < OPSETS["RMSNormalization"]
-    return below and "onnxruntime" in targets and is_fused_by_runtime(norm)
+    below = context.opset_limit < rewrite.demands.OPSETS["RMSNormalization"]
+    return below and "onnxruntime" in targets and rewrite.respell.is_fused_by_runtime(norm)
 
 
 def _rewrite(context: Context, norm: Normalization) -> Rewrite | NotFixed:
     targets = context.settings.targets
     lacking = gap(targets, "RMSNormalization", context.opset_limit)
-    below = context.opset_limit < OPSETS["RMSNormalization"]
+    below = context.opset_limit < rewrite.demands.OPSETS["RMSNormalization"]
     if "onnxruntime" in targets and (below or lacking is not None):
-        return respelled_rms_norm(context, norm)
+        return rewrite.respell.respelled_rms_norm(context, norm)
     if lacking is not None:
         return NotFixed(Reason.TARGET, norm.anchor, str(lacking))
-    return rms_norm(context, norm)
+    return rewrite.norm_ops.rms_norm(context, norm)
 
 
 def _message(norm: Normalization) -> str:

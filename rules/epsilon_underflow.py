@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
+from normlint import rewrite
 from normlint.context.precision import least_normal
 from normlint.diagnosing import diagnose, named, over, type_name
-from normlint.rewrite.islands import float_statistics, raised_epsilon
 from normlint.rule import Applicability, Rule, Severity
 
 if TYPE_CHECKING:
@@ -145,10 +145,10 @@ def _diagnosis(found: Vanishing, context: Context) -> Diagnostic:
     outcome: Rewrite | NotFixed
     if found.word == "subnormal":
         message = f"the epsilon {found.epsilon:.3g} of {subject} is subnormal in {kind}"
-        outcome = float_statistics(context, norm)
+        outcome = rewrite.islands.float_statistics(context, norm)
     else:
         message = f"{subject} {_WHY[found.word]}: a row of equal values gives NaN"
-        outcome = raised_epsilon(context, norm, _RAISED.get(norm.dtype, _USUAL))
+        outcome = rewrite.islands.raised_epsilon(context, norm, _RAISED.get(norm.dtype, _USUAL))
     return diagnose(
         norm,
         message,

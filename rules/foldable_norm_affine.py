@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose
 from normlint.normalization import Form, Kind
-from normlint.rewrite.norm_bias import fold_bias
 from normlint.rule import Applicability, NotFixed, Rule, Severity
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class FoldableNormAffine(Rule):
         for norm in context.norms:
             if not _has_bias_of_its_own(norm):
                 continue
-            outcome = fold_bias(context, norm)
+            outcome = rewrite.norm_bias.fold_bias(context, norm)
             if outcome is None or isinstance(outcome, NotFixed):
                 continue
             message = f"the bias of this {norm.kind} can be added by what reads it, at no cost"

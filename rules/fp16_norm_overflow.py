@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import TensorProto
 
+from normlint import rewrite
 from normlint.context.precision import HEADROOM, LARGEST_HALF, LARGEST_ROOT
 from normlint.diagnosing import diagnose, named, over, type_name
-from normlint.rewrite.islands import float_statistics
-from normlint.rewrite.rescale import EXPONENT, rescaled_stream
 from normlint.rule import Applicability, NotFixed, Rule, Severity
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ class Fp16NormOverflow(Rule):
 
 def _of_statistics(found: HalfStatistics, context: Context) -> Diagnostic:
     norm = found.norm
-    outcome = float_statistics(context, norm)
+    outcome = rewrite.islands.float_statistics(context, norm)
     if found.left_open and not isinstance(outcome, NotFixed):
         outcome = replace(outcome, applicability=Applicability.UNSAFE)
     return diagnose(
@@ -207,7 +206,7 @@ def _of_range(context: Context, served: set[Normalization]) -> Iterator[Diagnost
             continue
         overflowed = not math.isfinite(largest)
         exponent = _FAR if overflowed else math.ceil(math.log2(largest * HEADROOM / LARGEST_HALF))
-        found = rescaled_stream(context, norm, max(exponent, 1))
+        found = rewrite.rescale.rescaled_stream(context, norm, max(exponent, 1))
         served.update(found.norms)
         reads = "infinite values" if overflowed else f"values up to {largest:.0f}"
         yield diagnose(
@@ -229,7 +228,7 @@ def _of_squares(context: Context, served: set[Normalization]) -> Iterator[Diagno
         square = context.precision.squared_in_front(norm)
         if square is None:
             continue
-        found = rescaled_stream(context, norm, EXPONENT)
+        found = rewrite.rescale.rescaled_stream(context, norm, rewrite.rescale.EXPONENT)
         served.update(found.norms)
         yield diagnose(
             norm,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose
-from normlint.rewrite.group_scale import repeated_scale
-from normlint.rewrite.standard import at_newer_opset
 from normlint.rule import Applicability, NotFixed, Reason, Rewrite, Rule, Severity
 
 if TYPE_CHECKING:
@@ -124,8 +123,8 @@ class GroupNormSemantics(Rule):
 
 def _rewrite(context: Context, norm: Normalization) -> Rewrite | NotFixed:
     if context.opset < _PER_CHANNEL:
-        return at_newer_opset(context, norm, _PER_CHANNEL)
-    return repeated_scale(norm)
+        return rewrite.standard.at_newer_opset(context, norm, _PER_CHANNEL)
+    return rewrite.group_scale.repeated_scale(norm)
 
 
 def _channels(norm: Normalization) -> int | None:

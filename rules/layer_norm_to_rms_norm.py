@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from normlint.context.centring import streams
+from normlint import rewrite
 from normlint.diagnosing import diagnose
-from normlint.rewrite.centre_approximate import approximate, relative_error
-from normlint.rewrite.centre_plan import plan
 from normlint.rule import Applicability, Diagnostic, NotFixed, Rule, Severity
 
 if TYPE_CHECKING:
@@ -145,9 +143,9 @@ class LayerNormToRMSNorm(Rule):
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Report each stream of which a LayerNorm can be an RMSNorm, or that several read."""
-        for stream in streams(context):
+        for stream in context.centred_streams:
             if stream.convertible or len(stream.norms) > 1:
-                yield _diagnostic(stream, plan(stream, context))
+                yield _diagnostic(stream, rewrite.centre_plan.plan(stream, context))
             if context.measured is not None:
                 yield from _approximations(stream, context, context.measured)
 
@@ -156,12 +154,15 @@ def _approximations(stream: Stream, context: Context, measured: Measured) -> Ite
     """Report the LayerNorms whose mean does not vanish, but is small on the user's data."""
     for norm in stream.pins:
         seen = measured.of(norm)
-        found = None if seen is None else approximate(norm, seen, context)
+        if seen is None:
+            continue
+        found = rewrite.centre_approximate.approximate(norm, seen, context)
         if found is None:
             continue
+        error = rewrite.centre_approximate.relative_error(found.ratio)
         message = (
             f"the mean of this LayerNorm's input is small on the data: an RMSNorm would be off by "
-            f"{relative_error(found.ratio):.2g} on all but a thousandth of its rows"
+            f"{error:.2g} on all but a thousandth of its rows"
         )
         yield diagnose(norm, message, found.rewrite, **found.evidence)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.context.batch_norms import batch_norm_ops
-from normlint.rewrite.fold_legacy import modernised
 from normlint.rule import Applicability, Diagnostic, NotFixed, Rewrite, Rule
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class LegacyBatchNorm(Rule):
             forms = _legacy_forms(op.node)
             if not forms:
                 continue
-            outcome = modernised(op, context)
+            outcome = rewrite.fold_legacy.modernised(op, context)
             yield Diagnostic(
                 f"a BatchNormalization has {' and '.join(forms)}",
                 op.node,

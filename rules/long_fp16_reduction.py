@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.context.precision import LARGEST_HALF
 from normlint.diagnosing import diagnose, named
-from normlint.rewrite.islands import float_statistics
 from normlint.rule import Applicability, NotFixed, Rule
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class LongFp16Reduction(Rule):
 
 
 def _diagnosis(found: HalfStatistics, count: int, context: Context) -> Diagnostic:
-    outcome = float_statistics(context, found.norm)
+    outcome = rewrite.islands.float_statistics(context, found.norm)
     if found.left_open and not isinstance(outcome, NotFixed):
         outcome = replace(outcome, applicability=Applicability.UNSAFE)
     verb = "adds up" if found.adds_up else "averages"

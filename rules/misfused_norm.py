@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.normalization import Kind
 from normlint.recognise.runtime_fusion import misfusions
-from normlint.rewrite.norm_ops import layer_norm, rms_norm
 from normlint.rule import Applicability, Diagnostic, NotFixed, Rule, Severity
 
 if TYPE_CHECKING:
@@ -170,5 +170,5 @@ def _diagnostic(context: Context, found: Misfusion, norm: Normalization | None) 
 def _rewrite(context: Context, norm: Normalization) -> Rewrite | NotFixed | None:
     """Make the operator of a chain that is a normalisation after all."""
     if norm.kind is Kind.LAYER:
-        return layer_norm(context, norm)
-    return rms_norm(context, norm) if norm.kind is Kind.RMS else None
+        return rewrite.norm_ops.layer_norm(context, norm)
+    return rewrite.norm_ops.rms_norm(context, norm) if norm.kind is Kind.RMS else None

@@ -5,32 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose, type_name
 from normlint.graph import FLOATS
-from normlint.rewrite.norm_ops import (
-    group_norm,
-    instance_norm,
-    layer_norm,
-    rms_norm,
-    unified_batch_norm,
-)
 from normlint.rule import Applicability, Rewrite, Rule, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from normlint.context import Context
     from normlint.graph import Tensor
     from normlint.normalization import Normalization
-    from normlint.rule import Diagnostic
+    from normlint.rule import Diagnostic, NotFixed
 
-_MAKERS = {
-    "LayerNormalization": layer_norm,
-    "RMSNormalization": rms_norm,
-    "InstanceNormalization": instance_norm,
-    "GroupNormalization": group_norm,
-    "BatchNormalization": unified_batch_norm,
-}
 _MIXES_FROM = {"BatchNormalization": 15, "RMSNormalization": 23}
 """Operators and the opset from which on x and the parameters may have different types."""
 _OF_LAST_AXES = frozenset(("LayerNormalization", "RMSNormalization"))
@@ -109,7 +96,7 @@ class MixedNormTypes(Rule):
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Report each operator with parameters of another type, or with leading axes."""
         for norm in context.norms:
-            make = _MAKERS.get(norm.op_type or "")
+            make = _maker(norm.op_type)
             if make is None:
                 continue
             types, shape = _types(context, norm), _leading_ones(norm)
@@ -156,3 +143,16 @@ def _leading_ones(norm: Normalization) -> str:
                 "not every runtime broadcasts it"
             )
     return ""
+
+
+def _maker(op_type: str | None) -> Callable[[Context, Normalization], Rewrite | NotFixed] | None:
+    """Give what makes an operator of one type of the same name."""
+    ops = rewrite.norm_ops
+    makers = {
+        "LayerNormalization": ops.layer_norm,
+        "RMSNormalization": ops.rms_norm,
+        "InstanceNormalization": ops.instance_norm,
+        "GroupNormalization": ops.group_norm,
+        "BatchNormalization": ops.unified_batch_norm,
+    }
+    return makers.get(op_type or "")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose
-from normlint.rewrite.standard import at_newer_opset, standard_form
 from normlint.rule import Applicability, NotFixed, Rewrite, Rule, Severity
 
 if TYPE_CHECKING:
@@ -143,10 +143,10 @@ def _is_misplaced(node: Node) -> bool:
 
 def _rewrite(context: Context, norm: Normalization, since: int) -> Rewrite | NotFixed:
     if not since:
-        return standard_form(context, norm)
-    outcome = at_newer_opset(context, norm, since)
+        return rewrite.standard.standard_form(context, norm)
+    outcome = rewrite.standard.at_newer_opset(context, norm, since)
     if isinstance(outcome, NotFixed) and norm.anchor.op == "RMSNormalization":
-        return standard_form(context, norm)
+        return rewrite.standard.standard_form(context, norm)
     return outcome
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose
 from normlint.normalization import Form, Kind
-from normlint.rewrite.norm_ops import instance_norm, layer_norm
-from normlint.rewrite.two_pass import two_pass
 from normlint.rule import Applicability, NotFixed, Reason, Rewrite, Rule
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from normlint.context import Context
     from normlint.normalization import Normalization
     from normlint.rule import Diagnostic
-
-_OPERATORS = {Kind.LAYER: layer_norm, Kind.INSTANCE: instance_norm}
 
 
 class OnePassVariance(Rule):
@@ -118,6 +115,10 @@ def _rewrite(context: Context, norm: Normalization) -> Rewrite | NotFixed:
     if norm.kind is Kind.GROUP:
         detail = "the definition of GroupNormalization has its variance so too"
         return NotFixed(Reason.TARGET, norm.anchor, detail)
-    make = _OPERATORS.get(norm.kind)
+    operators = {
+        Kind.LAYER: rewrite.norm_ops.layer_norm,
+        Kind.INSTANCE: rewrite.norm_ops.instance_norm,
+    }
+    make = operators.get(norm.kind)
     outcome = None if make is None else make(context, norm)
-    return outcome if isinstance(outcome, Rewrite) else two_pass(context, norm)
+    return outcome if isinstance(outcome, Rewrite) else rewrite.two_pass.two_pass(context, norm)

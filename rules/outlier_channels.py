@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from normlint import rewrite
 from normlint.context.quantized import has_statistics
 from normlint.diagnosing import diagnose, named
 from normlint.measure.statistics import outliers_of
-from normlint.rewrite.smooth import affine_of, smooth
 from normlint.rule import Applicability, NotFixed, Reason, Rule
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class OutlierChannels(Rule):
 
 def _quantised(norm: Normalization, context: Context) -> Iterable[Diagnostic]:
     rounding = next(iter(context.quantized.results(norm.y)), None)
-    affine = affine_of(norm)
+    affine = rewrite.smooth.affine_of(norm)
     if rounding is None or affine is None or rounding.step is None:
         return
     found = outliers_of(np.abs(affine[0]))
@@ -135,14 +135,14 @@ def _quantised(norm: Normalization, context: Context) -> Iterable[Diagnostic]:
 
 
 def _in_float(norm: Normalization, context: Context, measured: Measured) -> Iterable[Diagnostic]:
-    seen, affine = measured.of(norm), affine_of(norm)
+    seen, affine = measured.of(norm), rewrite.smooth.affine_of(norm)
     magnitudes = None if seen is None or affine is None else seen.result(*affine)
     if magnitudes is None:
         return
     found = outliers_of(magnitudes)
     if not found:
         return
-    outcome = smooth(context, norm, magnitudes, context.settings.smoothing_alpha)
+    outcome = rewrite.smooth.smooth(context, norm, magnitudes, context.settings.smoothing_alpha)
     if outcome is None:
         return
     times = float(magnitudes.max() / np.median(magnitudes))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.context.quantized_integer import integer_norms
 from normlint.context.quantized_risk import grid_facts, steps_at_risk
 from normlint.context.quantized_steps import step_of
 from normlint.diagnosing import diagnose, named, over
-from normlint.rewrite.unquantize import integer_norm_in_float, whole_norm_on_floats
 from normlint.rule import Applicability, Diagnostic, NotFixed, Rule, Severity
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class PartiallyQuantizedNorm(Rule):
 
 
 def _of_integers(found: IntegerNorm, context: Context) -> Diagnostic:
-    outcome = integer_norm_in_float(context, found)
+    outcome = rewrite.unquantize.integer_norm_in_float(context, found)
     step = step_of(found.dequantize, context.constants)
     size = 0.0 if step is None else step.size
     return Diagnostic(
@@ -149,7 +149,7 @@ def _diagnosis(found: QuantizedNorm, context: Context) -> Diagnostic:
     return diagnose(
         norm,
         message,
-        whole_norm_on_floats(context, found),
+        rewrite.unquantize.whole_norm_on_floats(context, found),
         severity=Severity.INFO if bits > _EIGHT_BITS else None,
         quantized="inside",
         input=None if found.before is None else grid_facts(found.before),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.context.quantized_risk import (
     HARMLESS,
     SERIOUS,
@@ -13,7 +14,6 @@ from normlint.context.quantized_risk import (
     steps_at_risk,
 )
 from normlint.diagnosing import diagnose, named, over
-from normlint.rewrite.unquantize import norm_on_floats
 from normlint.rule import Applicability, Rule, Severity
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _diagnosis(found: QuantizedNorm, context: Context) -> Diagnostic:
     return diagnose(
         norm,
         message,
-        norm_on_floats(context, found),
+        rewrite.unquantize.norm_on_floats(context, found),
         severity=_severity(before.bits, error, measured),
         quantized="both" if found.after else "input",
         input=grid_facts(before),

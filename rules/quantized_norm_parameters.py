@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint import rewrite
 from normlint.context.quantized_steps import step_of
 from normlint.diagnosing import diagnose, named
-from normlint.rewrite.unquantize import parameters_in_float
 from normlint.rule import Applicability, Rule
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _diagnosis(parameters: list[QuantizedParameter], context: Context) -> Diagno
         norm,
         f"the {names} of {named(norm)} {'are' if len(parameters) > 1 else 'is'} stored in "
         f"{facts[parameters[0].name].get('bits', 8)} bits{tail}",
-        parameters_in_float(context, parameters),
+        rewrite.unquantize.parameters_in_float(context, parameters),
         parameters=facts,
     )
 

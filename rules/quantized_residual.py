@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.context.quantized_risk import grid_facts
-from normlint.rewrite.unquantize import sum_on_floats
 from normlint.rule import Applicability, Diagnostic, NotFixed, Reason, Rule, Severity
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _diagnosis(found: QuantizedSum, context: Context) -> Diagnostic:
     outcome = (
         NotFixed(Reason.TARGET, node, "quantized-repair leaves residual additions quantised")
         if context.settings.quantized_repair == "norm"
-        else sum_on_floats(context, found)
+        else rewrite.unquantize.sum_on_floats(context, found)
     )
     return Diagnostic(
         f"a residual addition works in {bits} bits{span}, and norms read the sum",

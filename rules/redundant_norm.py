@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose, over
 from normlint.model import ValuesUnavailable
 from normlint.normalization import Kind, Parameter
-from normlint.rewrite.norm_ops import layer_norm, rms_norm
 from normlint.rule import Applicability, NotFixed, Reason, Rewrite, Rule, Severity
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _merged(
         scale=_scaled(norm, math.copysign(1 / math.sqrt(1 + second), factor)),
         one_pass=False,
     )
-    make = layer_norm if first.centred else rms_norm
+    make = rewrite.norm_ops.layer_norm if first.centred else rewrite.norm_ops.rms_norm
     outcome = make(context, both)
     if isinstance(outcome, Rewrite):
         return replace(outcome, title=f"normalise once: {outcome.title}")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.context import Context
-    from normlint.rewrite.fold_attempt import Fold
+    from normlint.rewrite.fold import Fold
 
 
 class UnfoldableBatchNorm(Rule):

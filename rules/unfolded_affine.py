@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from normlint.rewrite.fold_attempt import Direction
 from normlint.rule import Applicability, Diagnostic, Rule
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ class UnfoldedAffine(Rule):
         """Report each chain that can go."""
         for fold in context.folds.affines:
             ops = ", ".join(node.op for node in fold.nodes[:4])
-            where = "in front of" if fold.direction is Direction.BACKWARD else "behind"
+            where = "in front of" if fold.is_backward else "behind"
             yield Diagnostic(
                 f"{ops} by constants per channel can go into the {fold.into} {where} it{fold.cost}",
                 fold.node,

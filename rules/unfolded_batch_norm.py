@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.context.batch_norms import batch_norm_ops
-from normlint.rewrite.fold_attempt import Direction
-from normlint.rewrite.fold_dead import dead_channels
-from normlint.rewrite.fold_rows import range_widening
 from normlint.rule import Applicability, Diagnostic, Rule
 
 if TYPE_CHECKING:
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
     from normlint.context import Context
     from normlint.graph import Node
-    from normlint.rewrite.fold_attempt import Fold
+    from normlint.rewrite.fold import Fold
     from normlint.rule import Rewrite
 
 _LARGE_RANGE = 16
@@ -160,7 +158,7 @@ class UnfoldedBatchNorm(Rule):
         """Report each BatchNorm that can go backward into float weights."""
         zeroed = _zeroed(context) if context.settings.unsafe_fixes else {}
         for fold in context.folds.batch_norms:
-            if fold.direction is not Direction.BACKWARD or fold.quantized or fold.refusal:
+            if not fold.is_backward or fold.quantized or fold.refusal:
                 continue
             yield Diagnostic(
                 f"a BatchNorm can go into the {fold.into} in front of it{_range(fold, context)}",
@@ -176,7 +174,7 @@ def _range(fold: Fold, context: Context) -> str:
     """Say by how much the range of the weight grows, where one scale for all would suffer."""
     if fold.evidence.get("range_factor", 1.0) < _LARGE_RANGE:
         return ""
-    widening = range_widening(fold, context.constants)
+    widening = rewrite.fold_rows.range_widening(fold, context.constants)
     if widening is None or widening < _LARGE_RANGE:
         return ""
     return f"; that widens the range of its weight {widening:.0f} times: quantise it per channel"
@@ -187,7 +185,7 @@ def _zeroed(context: Context) -> dict[Node, Rewrite]:
     folds = {fold.node: fold for fold in context.folds.batch_norms}
     found: dict[Node, Rewrite] = {}
     for op in batch_norm_ops(context):
-        dead = dead_channels(op, folds.get(op.node)) if op.node in folds else None
+        dead = rewrite.fold_dead.dead_channels(op, folds.get(op.node)) if op.node in folds else None
         if dead is not None and dead.rewrite is not None:
             found[op.node] = dead.rewrite
     return found

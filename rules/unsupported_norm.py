@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint import rewrite
 from normlint.diagnosing import diagnose
-from normlint.rewrite.standard import standard_form
 from normlint.rule import Applicability, Rule
 from normlint.support import gap
 
@@ -123,7 +123,7 @@ class UnsupportedNorm(Rule):
                 yield diagnose(
                     norm,
                     str(lacking),
-                    standard_form(context, norm),
+                    rewrite.standard.standard_form(context, norm),
                     runtime=lacking.runtime,
                     missing=lacking.missing,
                     source=lacking.source,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from normlint.context.zero_mean_pins import Pin, Pins
 from normlint.context.zero_mean_readers import Readers, norm_site
 from normlint.context.zero_mean_sources import Centred, Sources
-from normlint.normalization import Kind, Normalization
 from normlint.rule import Reason
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from normlint.context.zero_mean_sites import Site
     from normlint.context.zero_mean_sources import Source
     from normlint.graph import Node
+    from normlint.normalization import Normalization
 
 SAVED = 0.45
 """What RMSNorm saves of the time that LayerNorm takes, on ONNX Runtime's CPU kernels."""
@@ -70,8 +70,6 @@ class Stream:
 
 def streams(context: Context) -> list[Stream]:
     """Give every stream that a LayerNorm reads, in the order of their first LayerNorms."""
-    if not any(norm.kind is Kind.LAYER for norm in context.norms):
-        return []
     norms = {norm: at for norm in context.norms if (at := norm_site(norm)) is not None}
     if not norms:
         return []

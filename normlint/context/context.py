@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from normlint.context.constants import Constants
 from normlint.context.settings import Settings
+from normlint.normalization import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from normlint.context.centring import Stream as CentredStream
     from normlint.context.placement import Placements
     from normlint.context.places import Placement
     from normlint.context.precision import Precision
@@ -126,6 +128,15 @@ class Context:
         from normlint.context.sequence import sequence_evidence
 
         return sequence_evidence(self.graph, self.structure)
+
+    @cached_property
+    def centred_streams(self) -> list[CentredStream]:
+        """The streams that LayerNorms read, and where their mean can be made to vanish."""
+        if not any(norm.kind is Kind.LAYER for norm in self.norms):
+            return []
+        from normlint.context.centring import streams
+
+        return streams(self)
 
     @cached_property
     def quantized(self) -> Quantized:

@@ -12,7 +12,7 @@ import onnx
 from onnx import AttributeProto
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from onnx import NodeProto
 
@@ -36,34 +36,48 @@ class _Definition(NamedTuple):
     required: frozenset[str]
 
 
-def operator_of(node: NodeProto, opset: int) -> str:
-    """Give the operator of a node, marked as unknown where the node breaks its definition."""
+def operator_of(
+    node: NodeProto,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    attributes: Sequence[AttributeProto],
+    opset: int,
+) -> str:
+    """Give the operator of a node, marked as unknown where the node breaks its definition.
+
+    The names and attributes are those of the node, which the caller has read already.
+    """
     op: str = node.op_type
     is_standard = node.domain in {"", "ai.onnx"}
     definition = _definition(op, opset) if is_standard else None
     if definition is None:
-        is_plain = all(a.type in _TYPES and not a.ref_attr_name for a in node.attribute)
+        is_plain = all(a.type in _TYPES and not a.ref_attr_name for a in attributes)
         return op if is_plain else UNKNOWN + op
-    return op if _has_ends(node, definition) and _has_attributes(node, definition) else UNKNOWN + op
+    if _has_ends(inputs, outputs, definition) and _has_attributes(attributes, definition):
+        return op
+    return UNKNOWN + op
 
 
-def _has_ends(node: NodeProto, definition: _Definition) -> bool:
-    if len(node.input) < definition.inputs or len(node.output) < definition.outputs:
+def _has_ends(inputs: Sequence[str], outputs: Sequence[str], definition: _Definition) -> bool:
+    if len(inputs) < definition.inputs or len(outputs) < definition.outputs:
         return False
-    return all(node.input[index] for index in definition.named)
+    return "" not in inputs or all(inputs[index] for index in definition.named)
 
 
-def _has_attributes(node: NodeProto, definition: _Definition) -> bool:
+def _has_attributes(attributes: Sequence[AttributeProto], definition: _Definition) -> bool:
     """Whether attributes have the types of the definition; those of other opsets, plain ones."""
-    for attribute in node.attribute:
-        wanted = definition.attributes.get(attribute.name)
+    if not attributes and not definition.required:
+        return True
+    named = set()
+    for attribute in attributes:
+        name, kind = attribute.name, attribute.type
+        named.add(name)
+        wanted = definition.attributes.get(name)
         if attribute.ref_attr_name:  # it stands in no function, so it refers to nothing
             return False
-        if attribute.type != wanted and (wanted is not None or attribute.type not in _PLAIN):
+        if kind != wanted and (wanted is not None or kind not in _PLAIN):
             return False
-    if not definition.required:
-        return True
-    return definition.required <= {attribute.name for attribute in node.attribute}
+    return definition.required <= named
 
 
 @cache

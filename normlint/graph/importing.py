@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import numpy as np
-    from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import GraphProto, NodeProto, TensorProto, TypeProto
 
     from normlint.graph.types import Origin, Shape
 
@@ -46,6 +46,7 @@ _CONSTANT_TYPES = {
     "value_floats": AttributeProto.FLOATS,
     "value_ints": AttributeProto.INTS,
 }
+_UNTYPED: tuple[int, None] = (0, None)
 _INTEGERS = (6, 7)
 """int32 and int64, which shapes are written in."""
 _MOST_INTEGERS = 1 << 24
@@ -160,25 +161,24 @@ class _Importer:
         for name in origin.proto.output:
             known = scope.get(name)
             if name and (known is None or known.graph is not graph or known.is_constant):
-                scope[name] = self.variable(name, graph, types)
+                scope[name] = Variable(name, graph, *types.get(name, _UNTYPED))
 
     def add_node(
         self, graph: Graph, origin: Origin, scope: dict[str, Tensor], position: int, types: Types
     ) -> None:
         proto = origin.proto
-        tensors = []
-        for name in proto.input:
+        read, written, attributes = list(proto.input), list(proto.output), list(proto.attribute)
+        for name in read:
             if name and name not in scope:
                 scope[name] = self.variable(name, graph, types)
-            tensors.append(scope[name] if name else Variable("", graph))
         node = Node(
-            operator_of(proto, self.opset),
+            operator_of(proto, read, written, attributes, self.opset),
             graph,
             name=proto.name,
             domain=proto.domain,
-            attrs={attribute.name: plain_value(attribute) for attribute in proto.attribute},
-            inputs=tensors,
-            outputs=[scope[name] if name else Variable("", graph) for name in proto.output],
+            attrs={attribute.name: plain_value(attribute) for attribute in attributes},
+            inputs=[scope[name] if name else Variable("", graph) for name in read],
+            outputs=[scope[name] if name else Variable("", graph) for name in written],
             origin=origin,
         )
         node.order = (position,)
@@ -223,8 +223,7 @@ class _Importer:
         return Values(tensor.dims, tensor.data_type, lambda: self.read(tensor))
 
     def variable(self, name: str, graph: Graph, types: Types) -> Variable:
-        dtype, shape = types.get(name, (0, None))
-        return Variable(name, graph, dtype, shape)
+        return Variable(name, graph, *types.get(name, _UNTYPED))
 
 
 def plain_value(attribute: AttributeProto) -> Any:
@@ -278,18 +277,25 @@ def _is_sane(graph: GraphProto) -> bool:
 
 def _types(proto: GraphProto) -> Types:
     types: Types = {}
+    read: dict[bytes, tuple[int, Shape | None]] = {}
     for value in (*proto.value_info, *proto.input, *proto.output):
-        dtype, shape = _type(value)
-        known = types.get(value.name)
-        if known is None or (known[1] is None and shape is not None):
-            types[value.name] = (dtype, shape)
+        written = value.type
+        # A model has few types; to read one field by field takes ten times as long as its bytes.
+        key = written.SerializePartialToString()
+        found = read.get(key)
+        if found is None:
+            found = read[key] = _type(written)
+        name = value.name
+        known = types.get(name)
+        if known is None or (known[1] is None and found[1] is not None):
+            types[name] = found
     return types
 
 
-def _type(value: ValueInfoProto) -> tuple[int, Shape | None]:
-    if not value.type.HasField("tensor_type"):
+def _type(proto: TypeProto) -> tuple[int, Shape | None]:
+    if not proto.HasField("tensor_type"):
         return 0, None
-    tensor = value.type.tensor_type
+    tensor = proto.tensor_type
     if not tensor.HasField("shape"):
         return tensor.elem_type, None
     return tensor.elem_type, tuple(

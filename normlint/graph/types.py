@@ -69,13 +69,16 @@ class Values(gs.ir.tensor.LazyValues):  # type: ignore[misc] # graphsurgeon has 
         return values
 
 
-_Links = gs.util.misc.SynchronizedList
-"""A list of tensors that keeps their lists of readers or producers in step."""
+class _Links(gs.util.misc.SynchronizedList):  # type: ignore[misc] # graphsurgeon has no types
+    """A list of tensors, or nodes, that keeps their own lists of the other kind in step.
 
+    The constructors below set fields of new objects past graphsurgeon's own setters, which ask of
+    each name whether it is such a list and take half of the time of an import.
+    """
 
-def _fill(self: Any, **fields: Any) -> None:
-    """Set fields of a new object. graphsurgeon's own setters take half of the time of an import."""
-    self.__dict__.update(fields)
+    def __init__(self, owner: object, field_name: str) -> None:
+        self.parent_obj = owner
+        self.field_name = field_name
 
 
 class _Tensor:
@@ -133,12 +136,18 @@ class Variable(_Tensor, gs.Variable):  # type: ignore[misc] # graphsurgeon has n
 
     dtype: int
     shape: Shape | None
+    type = "tensor_type"
     default: Values | None = None
     """Initial values of a graph input that a caller may override (IR version 4 and later)."""
 
     def __init__(self, name: str, graph: Graph, dtype: int = 0, shape: Shape | None = None) -> None:
-        _fill(self, name=name, graph=graph, dtype=dtype, shape=shape, type="tensor_type")
-        _fill(self, inputs=_Links(self, "outputs", ()), outputs=_Links(self, "inputs", ()))
+        fields = self.__dict__
+        fields["name"] = name
+        fields["graph"] = graph
+        fields["dtype"] = dtype
+        fields["shape"] = shape
+        fields["inputs"] = _Links(self, "outputs")
+        fields["outputs"] = _Links(self, "inputs")
 
     @property
     def is_constant(self) -> bool:
@@ -149,7 +158,7 @@ class Variable(_Tensor, gs.Variable):  # type: ignore[misc] # graphsurgeon has n
 def hidden(name: str, node: Node, like: Tensor) -> Variable:
     """Give a tensor that a node computes on its way and has no output for: nobody reads it."""
     tensor = Variable(name, node.graph, like.dtype, like.shape)
-    _fill(tensor, inputs=[node], outputs=[])
+    tensor.__dict__["inputs"] = [node]
     return tensor
 
 
@@ -160,12 +169,19 @@ class Constant(_Tensor, gs.Constant):  # type: ignore[misc] # graphsurgeon has n
     """The Constant node that it stems from, None for an initializer or a new constant."""
     order: tuple[int, ...] = (-1,)
     """Place of that Constant node among the nodes of its graph."""
+    new: bool
+    """Whether a rewrite made it."""
+    data_location = None
+    _export_dtype = None
 
     def __init__(self, name: str, graph: Graph, values: Values, *, new: bool = False) -> None:
-        super().__init__(name, values)
-        self.graph = graph
-        self.new = new
-        """Whether a rewrite made it."""
+        fields = self.__dict__
+        fields["name"] = name
+        fields["graph"] = graph
+        fields["new"] = new
+        fields["_values"] = values
+        fields["inputs"] = _Links(self, "outputs")
+        fields["outputs"] = _Links(self, "inputs")
 
     @property
     def values(self) -> np.ndarray[Any, Any]:
@@ -241,10 +257,23 @@ class Node(gs.Node):  # type: ignore[misc] # graphsurgeon has no types
         origin: Origin | None = None,
         like: Node | None = None,
     ) -> None:
-        _fill(self, op=op, name=name, domain=domain, attrs=attrs if attrs is not None else {})
-        _fill(self, graph=graph, origin=origin, like=like, order=(-1,))
-        _fill(self, inputs=_Links(self, "outputs", inputs))
-        _fill(self, outputs=_Links(self, "inputs", outputs))
+        fields = self.__dict__
+        fields["op"] = op
+        fields["name"] = name
+        fields["domain"] = domain
+        fields["attrs"] = {} if attrs is None else attrs
+        fields["graph"] = graph
+        fields["origin"] = origin
+        fields["like"] = like
+        fields["order"] = (-1,)
+        fields["inputs"] = read = _Links(self, "outputs")
+        fields["outputs"] = written = _Links(self, "inputs")
+        list.extend(read, inputs)
+        list.extend(written, outputs)
+        for tensor in inputs:
+            list.append(tensor.outputs, self)
+        for tensor in outputs:
+            list.append(tensor.inputs, self)
 
     @property
     def y(self) -> Tensor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from normlint.context.linear import Blocked
 from normlint.rewrite.centre_region import rounding
+from normlint.rewrite.fold import Direction, Fold
 from normlint.rewrite.fold_backward import Backward
 from normlint.rewrite.fold_forward import Forward
 from normlint.rule import Applicability, NotFixed, Rewrite
@@ -21,44 +20,6 @@ if TYPE_CHECKING:
 
 _GATED = frozenset(("LSTM", "GRU", "RNN"))
 _GATE_ROUNDING = 1e-3
-
-
-class Direction(StrEnum):
-    """Which way a scale and shift goes."""
-
-    BACKWARD = "backward"
-    FORWARD = "forward"
-
-
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """What becomes of one scale and shift."""
-
-    node: Node
-    """The BatchNormalization, or the last node of a chain of Mul, Add, Sub, Div."""
-    nodes: tuple[Node, ...] = ()
-    """All nodes that are taken up, without the linear operators."""
-    linear: tuple[Node, ...] = ()
-    """Linear operators that take it up."""
-    direction: Direction | None = None
-    rewrite: Rewrite | None = None
-    refusal: NotFixed | None = None
-    """Why it stays; also set beside a rewrite that only `--unsafe-fixes` makes."""
-    quantized: bool = False
-    """Whether the weights that take it up are behind a DequantizeLinear."""
-    evidence: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def into(self) -> str:
-        """Name the linear operators."""
-        ops = list(dict.fromkeys(node.op for node in self.linear))
-        return " and ".join(ops)
-
-    @property
-    def cost(self) -> str:
-        """Say what it costs besides, if anything."""
-        size = self.evidence.get("bias_map_bytes")
-        return f"; its shift becomes a constant image of {size} bytes" if size else ""
 
 
 def backward(

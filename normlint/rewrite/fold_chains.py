@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from normlint.context.linear import Blocked
 from normlint.rewrite.affine import Affine, elementwise
-from normlint.rewrite.fold_attempt import Direction, Fold, backward, described
-from normlint.rewrite.fold_forward import Forward
+from normlint.rewrite.fold import Direction, Fold
 
 if TYPE_CHECKING:
     from normlint.graph import Node, Tensor
@@ -63,6 +62,9 @@ class Chains:
         return self._chain_fold(steps, axis, affine)
 
     def _chain_fold(self, steps: list[Elementwise], axis: int, affine: Affine) -> Fold | None:
+        from normlint.rewrite.fold_attempt import backward, described
+        from normlint.rewrite.fold_forward import Forward
+
         last, source = steps[0].node, steps[-1].x
         nodes = tuple(step.node for step in reversed(steps))
         outcome = backward(last, source, axis, affine, self._weights)
@@ -152,7 +154,7 @@ def _is_worth_it(fold: Fold, steps: list[Elementwise]) -> bool:
         return False
     if any(node.op not in _PRODUCTS or _is_shared(node) for node in matrices):
         return False
-    if fold.direction is Direction.FORWARD:
+    if fold.is_forward:
         return _is_input(steps[-1].x)
     return not _is_part_of_attention(fold.node)
 

@@ -16,7 +16,7 @@ from normlint.rule import Applicability, Computed, Replace, Rewrite
 
 if TYPE_CHECKING:
     from normlint.context.batch_norms import BatchNormOp
-    from normlint.rewrite.fold_attempt import Fold
+    from normlint.rewrite.fold import Fold
     from normlint.rule import NewNode
 
     Array = np.ndarray[Any, Any]

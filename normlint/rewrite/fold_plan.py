@@ -10,9 +10,7 @@ from normlint.context.batch_norms import batch_norm_ops
 from normlint.context.linear import Blocked
 from normlint.normalization import Kind, Normalization
 from normlint.rewrite.affine import Weights, is_per_channel, is_spatial, of_batch_norm
-from normlint.rewrite.fold_attempt import Direction, Fold, backward, forward
-from normlint.rewrite.fold_chains import Chains
-from normlint.rewrite.fold_depthwise import WITHOUT_BATCH_NORM, depthwise
+from normlint.rewrite.fold import Direction, Fold
 from normlint.rule import Applicability, NotFixed, Reason
 
 if TYPE_CHECKING:
@@ -49,6 +47,8 @@ class Folds:
     @cached_property
     def affines(self) -> tuple[Fold, ...]:
         """The fold of every chain of Mul, Add, Sub, Div by constants per channel that can go."""
+        from normlint.rewrite.fold_chains import Chains
+
         chains = Chains(self._weights, self._parts_of_norms())
         return tuple(
             fold
@@ -59,6 +59,8 @@ class Folds:
 
     def _for_targets(self, fold: Fold) -> Fold:
         """Make what stays a depthwise Conv where a target has no BatchNormalization."""
+        from normlint.rewrite.fold_depthwise import WITHOUT_BATCH_NORM, depthwise
+
         asking = self._context.settings.targets & WITHOUT_BATCH_NORM
         if fold.rewrite is not None or not asking:
             return fold
@@ -81,6 +83,8 @@ class Folds:
         return replace(unsafe, rewrite=rewrite, refusal=fold.refusal)
 
     def _attempt(self, node: Node, weights: Weights) -> Fold:
+        from normlint.rewrite.fold_attempt import backward, forward
+
         try:
             affine = of_batch_norm(node, weights)
         except Blocked as blocked:

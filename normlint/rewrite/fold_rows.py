@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from normlint.model import ValuesUnavailable
-from normlint.rewrite.fold_attempt import Direction
 from normlint.rule import Computed, NewNode, Replace
 
 if TYPE_CHECKING:
     from normlint.context.constants import Constants
-    from normlint.rewrite.fold_attempt import Fold
+    from normlint.rewrite.fold import Fold
 
     Array = np.ndarray[Any, Any]
 
 
 def direct_recipe(fold: Fold | None) -> NewNode | None:
     """Give the new linear node where it stands alone in place of the two, with its Add perhaps."""
-    if fold is None or fold.rewrite is None or fold.direction is not Direction.BACKWARD:
+    if fold is None or fold.rewrite is None or not fold.is_backward:
         return None
     edit = fold.rewrite.edits[-1]
     if len(fold.rewrite.edits) != 1 or not isinstance(edit, Replace):

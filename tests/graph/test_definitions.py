@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from graphs import context_of, graph_of
-from onnx import helper, numpy_helper
+from onnx import NodeProto, helper, numpy_helper
 
 from normlint.graph import build_graph
 from normlint.graph.definitions import UNKNOWN, operator_of
@@ -27,8 +27,8 @@ from normlint.plugins import load_rules
         (helper.make_node("Mul", ["a"], ["y"], domain="com.example"), True),
     ],
 )
-def test_a_node_is_held_to_its_definition(node: object, known: bool) -> None:
-    operator = operator_of(node, 17)  # type: ignore[arg-type]
+def test_a_node_is_held_to_its_definition(node: NodeProto, known: bool) -> None:
+    operator = operator_of(node, node.input, node.output, node.attribute, 17)
 
     assert operator.startswith(UNKNOWN) is not known
 
