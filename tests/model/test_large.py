@@ -1,4 +1,4 @@
-"""Models that no parser takes whole, or that lie beside much more than memory: checked, repaired."""
+"""Models that no parser takes whole, or with far more beside them than memory, are repaired."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from model.building import save_outside
 from commandline import normlint
+from model.building import save_outside
 from onnx import TensorProto, helper, numpy_helper
 
 from normlint.model import skeleton, splice
