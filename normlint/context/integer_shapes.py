@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 _TWO_OPERANDS = {"QLinearAdd": (0, 3), "QLinearMul": (0, 3)}
 _ONE_OPERAND = {"QLinearSigmoid": (0,), "QLinearLeakyRelu": (0,), "QLinearSoftmax": (0,)}
 _PRODUCT = {"QGemm": (0, 3), "QLinearMatMul": (0, 3), "QLinearConv": (0, 3)}
+_POOLED = {"QLinearAveragePool": (0,), "QLinearGlobalAveragePool": (0,)}
 _JOINED = {"QLinearConcat": (2,)}
-OPERANDS = _TWO_OPERANDS | _ONE_OPERAND | _PRODUCT | _JOINED
+OPERANDS = _TWO_OPERANDS | _ONE_OPERAND | _PRODUCT | _POOLED | _JOINED
 """Positions of the integers that an operator reads; scale and zero point follow each of them."""
 ZERO_POINT = {
     **dict.fromkeys((*_TWO_OPERANDS, "QLinearMatMul", "QLinearConv"), 7),
-    **dict.fromkeys(_ONE_OPERAND, 4),
+    **dict.fromkeys((*_ONE_OPERAND, *_POOLED), 4),
     "QGemm": 8,
     "QLinearConcat": 1,
 }
@@ -38,6 +39,8 @@ def complete_integers(node: Node) -> None:
         y.dtype = next((t.dtype for t in (zero, *sources) if t is not None and t.dtype), 0)
     if y.shape is None and node.op in _JOINED:
         y.shape = _joined(node)
+    elif y.shape is None and node.op in _POOLED:
+        y.shape = _of_pool(node, sources[0])
     elif y.shape is None:
         y.shape = _of_product(node, sources) if node.op in _PRODUCT else _shape(sources)
 
@@ -77,6 +80,18 @@ def _of_product(node: Node, sources: list[Tensor]) -> Shape | None:
         return (*broadcast([left[:-2], right[:-2]]), left[-2], right[-1])
     rows, columns = int(node.attrs.get("transA", 0)), 1 - int(node.attrs.get("transB", 0))
     return (left[rows], right[columns]) if len(left) == len(right) == 2 else None
+
+
+def _of_pool(node: Node, x: Tensor) -> Shape | None:
+    if x.shape is None or node.attrs.get("channels_last") or node.attrs.get("ceil_mode"):
+        return None
+    if node.op == "QLinearGlobalAveragePool":
+        return (*x.shape[:2], *(1 for _ in x.shape[2:]))
+    kernel = tuple(node.attrs.get("kernel_shape", ()))
+    if len(kernel) != len(x.shape) - 2:
+        return None
+    found = _of_convolution(node, x.shape, (None, None, *kernel))
+    return None if found is None else (*x.shape[:2], *found[2:])
 
 
 def _of_convolution(node: Node, x: Shape, weight: Shape) -> Shape | None:

@@ -46,7 +46,7 @@ class Rounding:
     step: Step | None
     """Step and range of the grid, where they are constants."""
     moved: tuple[Node, ...] = ()
-    """Layout operators between the rounded value and its reader, from the reader back."""
+    """Layout operators between what rounds and the reader, from the reader back."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -153,11 +153,13 @@ class Quantized:
         by = integers.producer
         if by is None or self.constants.is_constant(integers):
             return None
-        source = by.inputs[0] if by.op == "QuantizeLinear" else None
-        if source is None and (by.is_standard and by.op in LAYOUT):
-            by = _behind_layout(integers)
+        if by.is_standard and by.op in LAYOUT:
+            behind = tuple(_layout_behind(integers))
+            by = behind[-1].inputs[0].producer
+            moved = (*moved, *behind)
         if by is None:
             return None
+        source = by.inputs[0] if by.op == "QuantizeLinear" else None
         return Rounding(node.y, by, node, source, step_of(node, self.constants), moved)
 
     def results(self, tensor: Tensor) -> tuple[Rounding, ...]:
@@ -267,13 +269,13 @@ def _is_hidden(stream: Stream) -> bool:
     return integer and stream.has_attention and not stream.norms
 
 
-def _behind_layout(tensor: Tensor) -> Node | None:
+def _layout_behind(tensor: Tensor) -> Iterator[Node]:
     for _ in range(_FARTHEST):
         node = tensor.producer
-        if node is None or node.op not in LAYOUT:
-            return node
+        if node is None or node.op not in LAYOUT or not node.inputs:
+            return
+        yield node
         tensor = node.inputs[0]
-    return None
 
 
 def _step_behind(rounding: Rounding, names: dict[Node, str]) -> str:

@@ -16,6 +16,7 @@ from normlint.context.quantized_integer import known_operand
 from normlint.graph import FLOATS
 from normlint.normalization import Kind
 from normlint.rewrite.norm_ops import group_norm, instance_norm, layer_norm, rms_norm
+from normlint.rewrite.refloat import in_float
 from normlint.rule import (
     Applicability,
     Computed,
@@ -80,21 +81,25 @@ def before_rounding(rounding: Rounding, quantized: Quantized) -> tuple[Operand, 
     """Give a value as it was before it was rounded, and the nodes that rounded and moved it.
 
     Layout operators behind the rounding are repeated on the value before it. Where an integer
-    operator rounds, the value does not exist: the result is None.
+    operator rounds, its result is computed in float; None where that is not possible.
     """
     moved: list[Node] = []
     passed: list[Node] = []
-    value: Tensor | None = None
+    operand: Operand = None
     current: Rounding | None = rounding
     for _ in range(_DEEPEST):
-        if current is None or current.source is None:
+        if current is None:
+            break
+        value: Operand = current.source
+        if value is None:
+            value = in_float(current.by, quantized.constants)
+        if value is None:
             break
         moved.extend(current.moved)
         passed.extend(current.nodes)
-        value = current.source
-        current = quantized.rounding(value)
-    operand: Operand = value
-    if value is not None:
+        operand = value
+        current = None if current.source is None else quantized.rounding(current.source)
+    if operand is not None:
         for node in reversed(moved):
             operand = clone(node, {0: operand})
     return operand, passed
@@ -211,6 +216,9 @@ def _in_float(node: Node, at: int, quantized: Quantized) -> tuple[Operand, list[
     integers, scale, zero = node.inputs[at], node.inputs[at + 1], node.input(at + 2)
     by = integers.producer
     if by is None or by.op != "QuantizeLinear":
+        exact = None if by is None or by.op == node.op else in_float(by, quantized.constants)
+        if by is not None and exact is not None:
+            return exact, [by]
         return NewNode("DequantizeLinear", (integers, scale, zero), like=node), []
     further = quantized.rounding(by.inputs[0])
     operand, passed = (None, []) if further is None else before_rounding(further, quantized)
