@@ -11,7 +11,7 @@ from normlint.discover import STDIN, content_of, discover, is_folder
 from normlint.model.remote import is_url
 from normlint.outputs import parse_outputs, write_outputs
 from normlint.plugins import load_cards, load_rules
-from normlint.report import DRAWS_NORMS, stream
+from normlint.report import DRAWS_NORMS, TELLS_MEASUREMENTS, stream
 from normlint.report.progress import Progress
 from normlint.report.settings import settings_text
 from normlint.report.view import View
@@ -76,8 +76,9 @@ def check(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> int:
         stream.emit(_shown(paths, resolver, wishes))
         return 0
     known = baseline_of(config) if wishes.baseline else None
-    drawn = any(output.format in DRAWS_NORMS for output in outputs)
-    told = drawn or wishes.explain_misses or wishes.verbose
+    drawn = DRAWS_NORMS if config.settings.data is None else TELLS_MEASUREMENTS
+    wanted = any(output.format in drawn for output in outputs)
+    told = wanted or wishes.explain_misses or wishes.verbose
     found = survey(paths, resolver, replace(wishes, inventory=told))
     models, notes = _known_marked(found, known)
     report = Report(models)

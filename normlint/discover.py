@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from normlint.globs import path_matches
 from normlint.model.remote import RemoteSource, file_name, is_url, require_reader, shown
-from normlint.usage import UsageError
+from normlint.usage import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -157,7 +157,16 @@ def missing(path: Path, argument: str) -> str:
         return f"{argument} is a link to {path.readlink()}, which does not exist"
     if glob.has_magic(argument):
         return f"{argument} matches no file"
-    return f"{argument} does not exist"
+    return f"{argument} does not exist{_nearest(path)}"
+
+
+def _nearest(path: Path) -> str:
+    """Give the models beside a path that are called alike."""
+    try:
+        beside = [name for name in os.listdir(path.parent) if name.endswith(SUFFIX)]  # noqa: PTH208
+    except OSError:
+        return ""
+    return did_you_mean(path.name, sorted(beside))
 
 
 def _search(folder: Path, config_of: Callable[[Path], Config]) -> Iterator[Path]:

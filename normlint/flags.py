@@ -83,6 +83,20 @@ class NormsFormat(StrEnum):
     JSON = "json"
 
 
+def complete_format(incomplete: str) -> list[str]:
+    """Give the output formats that begin so, for the shell."""
+    from normlint.report import FORMATS
+
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
+def complete_target(incomplete: str) -> list[str]:
+    """Give the runtimes that begin so, for the shell."""
+    from normlint.config.config import CHOICES
+
+    return [name for name in CHOICES["targets"] if name.startswith(incomplete)]
+
+
 def complete_rule(incomplete: str) -> list[str]:
     """Give the codes and names of rules that begin so, for the shell."""
     from normlint.plugins import load_cards
@@ -171,9 +185,9 @@ def intent_of(choice: IntentChoice | None) -> Any:
 
 def jobs_of(text: str | None) -> str | None:
     """Read --jobs. Raises `UsageError`."""
-    if text is not None and text != "auto" and not (text.isdecimal() and int(text) > 0):
-        raise UsageError(f"--jobs is a number of processes or auto, not {text!r}")
-    return text
+    from normlint.config import tables
+
+    return None if text is None else tables.jobs_of(text, "--jobs")
 
 
 def resolver_of(over: dict[str, Any], config: list[str] | None, *, isolated: bool) -> "Resolver":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from normlint.report import FORMATS, TEXT, render, stream
+from normlint.report import ANNOTATIONS, FORMATS, TEXT, render, stream
 from normlint.report.look import Look
 from normlint.report.summary import summary
 from normlint.usage import UsageError, did_you_mean
@@ -27,7 +27,10 @@ class Output:
 
 
 def parse_outputs(texts: Iterable[str]) -> tuple[Output, ...]:
-    """Read the formats; raise `UsageError` for an unknown one, or two on standard output."""
+    """Read the formats.
+
+    Raises `UsageError` for an unknown one, two on standard output, or a file that cannot be.
+    """
     outputs = tuple(_output(text) for text in texts)
     on_stdout = [output.format for output in outputs if output.file is None]
     if len(on_stdout) > 1:
@@ -35,6 +38,12 @@ def parse_outputs(texts: Iterable[str]) -> tuple[Output, ...]:
             f"only one format can go to standard output, not {' and '.join(on_stdout)}: "
             f"name a file, as in --output-format {on_stdout[-1]}=FILE"
         )
+    files = [output.file for output in outputs if output.file is not None]
+    for number, file in enumerate(files):
+        if file in files[:number]:
+            raise UsageError(f"two formats would be written to {file}")
+        if not file.parent.is_dir():
+            raise UsageError(f"{file} cannot be written: there is no folder {file.parent}")
     return outputs
 
 
@@ -51,7 +60,10 @@ def _output(text: str) -> Output:
 
 
 def write_outputs(report: Report, view: View, outputs: Sequence[Output], colour: str) -> None:
-    """Render a report in each format. Where no text for a person shows the end of it, say it."""
+    """Render a report in each format. Where no text for a person shows the end of it, say it.
+
+    Annotations name a few places of each finding only: the log gets the whole text besides.
+    """
     for output in outputs:
         if output.file is not None:
             stream.save(render(output.format, report, replace(view, look=Look())), output.file)
@@ -60,7 +72,11 @@ def write_outputs(report: Report, view: View, outputs: Sequence[Output], colour:
             stream.emit(render(output.format, report, replace(view, look=look)))
         else:
             stream.emit_document(render(output.format, report, view))
-    told = any(output.file is None and output.format in TEXT for output in outputs)
-    if not told and not view.quiet:
-        for line in summary(report, view):
-            stream.say(line)
+    on_stdout = next((output.format for output in outputs if output.file is None), None)
+    if on_stdout in TEXT or view.quiet:
+        return
+    if on_stdout in ANNOTATIONS:
+        stream.say(render("full", report, replace(view, look=Look())).rstrip())
+        return
+    for line in summary(report, view):
+        stream.say(line)

@@ -45,6 +45,8 @@ HOSTILE = (
     "line\nbreak\r\ttab\x1b[31m",
     "back`tick|pipe*star_under",
     "&amp; ]]> --> ```",
+    "::error::x",
+    "##[stop-commands]x ##vso[task.complete result=Failed;]x",
     "n" * 10_000,
 )
 

@@ -163,6 +163,8 @@ def test_output_and_output_dir(folder: Path) -> None:
         ["-", "--apply"],
         ["in", "--output-format", "json", "--output-format", "full"],
         ["in", "--output-format", "xml"],
+        ["in", "--output-format", "json=none/out.json"],
+        ["in", "--output-format", "json=out", "--output-format", "sarif=out"],
         ["in", "--jobs", "many"],
         ["in", "--inputs", "none.npz"],
         ["in", "--data", "none.npz"],
@@ -188,6 +190,7 @@ def test_what_cannot_be_meant_is_said(arguments: list[str], folder: Path) -> Non
         (["--output-format", "sarf"], "'sarif'"),
         (["--targets", "openvin"], "'openvino'"),
         (["--config", "fail-one='error'"], "'fail-on'"),
+        (["n.onnx"], "n.onnx does not exist; did you mean 'm.onnx'?"),
         (["--config", "severity.NL201='fatal'"], "error, warning, info, off"),
     ],
 )
@@ -241,6 +244,17 @@ def test_several_formats_at_once(folder: Path) -> None:
     assert outcome.out.startswith("m.onnx:")
     assert json.loads((folder / "out.json").read_text())["summary"]["exit_code"] == 1
     assert json.loads((folder / "out.sarif").read_text())["version"] == "2.1.0"
+
+
+def test_annotations_come_with_the_text_for_people(folder: Path) -> None:
+    write(folder / "m.onnx", SPELLED)
+
+    outcome = normlint("check", "--output-format", "github")
+    quiet = normlint("check", "--output-format", "github", "-q")
+
+    assert outcome.out.startswith("::warning file=")
+    assert outcome.err == normlint("check").out
+    assert (quiet.out, quiet.err) == (outcome.out, "")
 
 
 def test_statistics_and_quiet(folder: Path) -> None:
@@ -336,6 +350,14 @@ def test_jobs_change_nothing_but_the_time(folder: Path) -> None:
 
     assert one.out == four.out
     assert one.code == four.code == 1
+    written = {}
+    for jobs in ("1", "4"):
+        (folder / jobs).mkdir()
+        outputs = [f"--output-format={form}={jobs}/report.{form}" for form in FORMATS]
+        assert normlint("check", *outputs, "--jobs", jobs).code == 1
+        written[jobs] = [path.read_bytes() for path in sorted((folder / jobs).iterdir())]
+    assert written["1"] == written["4"]
+    assert len(written["1"]) == len(FORMATS)
 
 
 def test_version() -> None:
@@ -357,6 +379,21 @@ def test_show_files_and_settings(folder: Path) -> None:
     assert 'fail-on = "error"' in settings
     assert "target-opset = 18" in settings
     assert str(folder / "normlint.toml") in settings
+
+
+def test_settings_are_shown_as_a_file_that_says_the_same(folder: Path) -> None:
+    write(folder / "a.onnx", CLEAN)
+    (folder / "normlint.toml").write_text(
+        "select = ['NL2']\ntargets = ['qnn', 'onnx']\n[severity]\nNL201 = 'off'\n"
+        "[per-model-ignores]\n'a b/*' = ['NL1']\n"
+        "[[ignore-nodes]]\nrules = ['NL201']\nnode = '\"quoted\" *'\nexpires = 2027-03-01\n"
+    )
+
+    shown = normlint("check", "--show-settings").out
+    (folder / "normlint.toml").write_text(shown)
+
+    assert "per-model-ignores" in shown
+    assert normlint("check", "--show-settings").out == shown
 
 
 def test_environment_variables(folder: Path) -> None:

@@ -175,7 +175,7 @@ def test_hostile_names_in_every_command(name: str, folder: Path) -> None:
 
         assert outcome.code in {0, 1}
         assert "\x1b" not in outcome.out
-    assert visible(name) in normlint("show", path).out
+    assert visible(f"({name}") in normlint("show", path).out
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.name)
@@ -209,6 +209,25 @@ def test_the_shell_completes_rules() -> None:
 
     assert complete_rule("NL90") == [f"NL90{number}" for number in range(1, 8)]
     assert complete_rule("decomposed-layer") == ["decomposed-layer-norm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("normlint che", ["check"]),
+        ("normlint check --sel", ["--select"]),
+        ("normlint check --select NL901", ["NL901"]),
+        ("normlint check --output-format j", ["json", "jsonl", "junit"]),
+        ("normlint check --targets o", ["onnx", "onnxruntime", "openvino"]),
+        ("normlint check --fail-on w", ["warning"]),
+        ("normlint baseline p", ["prune"]),
+    ],
+)
+def test_the_shell_completes(words: str, expected: list[str]) -> None:
+    environment = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    outcome = normlint(_NORMLINT_COMPLETE="complete_bash", **environment)
+
+    assert outcome.out.split() == expected
 
 
 def test_a_clean_model_has_nothing_to_show(folder: Path) -> None:

@@ -10,6 +10,7 @@ from commandline import CLEAN, SPELLED, normlint, write
 
 from normlint.config import Resolver, inline
 from normlint.config.schema import schema
+from normlint.config.tables import known_keys
 from normlint.usage import UsageError
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -105,6 +106,14 @@ def test_a_file_may_be_named(folder: Path) -> None:
         ("ignore-nodes = [{rules = ['NL201'], expires = 'soon'}]", "a date like 2027-03-01"),
         ("ignore-nodes = 1", "a list of tables"),
         ("extend = 1", "extend is a path"),
+        ('extend = "\\u0000"', "extend is a path"),
+        ("jobs = true", "a number of processes or auto, not True"),
+        ("jobs = 0", "a number of processes or auto"),
+        ("timeout = inf", "a number from 0 to 1000000000, not inf"),
+        ("smoothing-alpha = nan", "a number from 0 to 1, not nan"),
+        ("target-opset = 0", "a number from 1 to"),
+        ("intent = [{}]", "one of infer, train"),
+        ("output-format = []", "names no format"),
         ("select = [", "no valid TOML"),
         ("select = ['NL999']", "unknown rule 'NL999'"),
         ("severity = {NL201 = 'fatal'}", "one of error, warning, info, off"),
@@ -123,6 +132,44 @@ def test_what_is_wrong_is_said_with_the_file_and_the_nearest(
     assert outcome.out == ""
     assert complaint in outcome.err
     assert "normlint.toml" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("normlint.toml", "# first\nselect = ['NL2']\nselct = ['NL2']\n", 3),
+        ("normlint.toml", "[severity]\nNL201 = 'info'\n[[ignore-nodez]]\nrules = ['NL2']\n", 3),
+        ("normlint.toml", "fail-on.error = 1\n", 1),
+        ("pyproject.toml", "[project]\nselct = 1\n[tool.normlint]\nselct = ['NL2']\n", 4),
+        ("pyproject.toml", "[tool.normlint]\npreview = true\n[tool.normlint.selct]\nx = 1\n", 3),
+    ],
+)
+def test_a_mistake_is_said_with_its_line(name: str, text: str, line: int, folder: Path) -> None:
+    (folder / name).write_text(text)
+    write(folder / "m.onnx", CLEAN)
+
+    assert f"{name}:{line}: " in normlint("check", ".").err
+
+
+ODD = (
+    *("true", "0", "-1", "3", "1e400", "nan", "-1.5", "0.5", "1" + "0" * 40, '""', '"x"', '"auto"'),
+    *("[]", '[""]', '["x"]', '["*"]', '["**/["]', "{}", '{a = "b"}', '{NL201 = "off"}', "[{}]"),
+    *('{"*" = ["NL2"]}', '[{rules = ["NL2"]}]', "2020-01-01", '"/"', '"."', r'"\u0000"'),
+)
+
+
+@pytest.mark.parametrize("key", ["extend", *known_keys()])
+def test_no_value_of_any_key_is_a_bug(key: str, folder: Path) -> None:
+    write(folder / "m.onnx", CLEAN)
+    accepted = 0
+    for value in ODD:
+        (folder / "normlint.toml").write_text(f"{key} = {value}\n")
+        outcome = normlint("check", "m.onnx", "--show-settings")
+        accepted += outcome.code == 0
+
+        assert outcome.code in {0, 2}, (key, value, outcome)
+        assert outcome.code == 0 or outcome.err.startswith("normlint: ")
+    assert accepted < len(ODD)
 
 
 def test_severities(folder: Path) -> None:

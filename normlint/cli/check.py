@@ -23,7 +23,9 @@ from normlint.flags import (
     Quiet,
     Verbose,
     Verify,
+    complete_format,
     complete_rule,
+    complete_target,
     intent_of,
     jobs_of,
     resolver_of,
@@ -106,7 +108,11 @@ def check(
     ] = None,
     targets: Annotated[
         list[str] | None,
-        typer.Option(metavar="RUNTIMES", help="Runtimes that the model is for."),
+        typer.Option(
+            metavar="RUNTIMES",
+            help="Runtimes that the model is for.",
+            autocompletion=complete_target,
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Calibration inputs (npz), for rules that want evidence.")
@@ -124,6 +130,7 @@ def check(
         typer.Option(
             metavar="FMT[=FILE]",
             envvar="NORMLINT_OUTPUT_FORMAT",
+            autocompletion=complete_format,
             help="full, concise, grouped, json, jsonl, sarif, github, gitlab, junit, markdown or "
             "html; repeatable, all but one into files. [default: full]",
         ),
@@ -163,7 +170,7 @@ def check(
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Give up a model after so long.", min=0),
+        typer.Option(metavar="SECONDS", help="Give up a model after so long.", min=0, max=1e9),
     ] = None,
     max_model_size: Annotated[
         int | None,
@@ -185,7 +192,7 @@ def check(
     config: ConfigOption = None,
     isolated: Isolated = False,
 ) -> None:
-    """Find problems with normalisation layers; with --apply repair them."""
+    """Find problems with normalisation layers; --apply repairs them."""
 
     def job() -> int:
         from normlint.checking import Wishes

@@ -52,7 +52,10 @@ def norms(
     config: ConfigOption = None,
     isolated: Isolated = False,
 ) -> None:
-    """List every normalisation in models: what it is, where it stands, how it is computed."""
+    """List every normalisation: what it is, and where it stands.
+
+    How each is computed, its axes and epsilon, its type, and its layer in the residual stream.
+    """
 
     def job() -> int:
         from normlint.listing import excluded_nodes, list_norms, map_norms
@@ -96,7 +99,7 @@ def show(
     config: ConfigOption = None,
     isolated: Isolated = False,
 ) -> None:
-    """Show a model as text, without its weights, or draw a part of it."""
+    """Show a model as text, or draw a part of it."""
 
     def job() -> int:
         from normlint.showing import Part
@@ -122,7 +125,10 @@ def measure(
     config: ConfigOption = None,
     isolated: Isolated = False,
 ) -> None:
-    """Run a model on your own data and show what its norms see: means, ranges, outlier channels."""
+    """Show what the norms of a model see on your own data.
+
+    It runs the model, and tells for each norm of means, ranges and outlier channels.
+    """
 
     def job() -> int:
         from normlint.measuring import measure as measure_model
@@ -146,7 +152,7 @@ def explain(
     ] = PageFormat.TEXT,
     verbose: Verbose = False,  # noqa: ARG001 - looked for when a bug is reported
 ) -> None:
-    """Show a rule's page: what it complains of, why, an example before and after."""
+    """Show a rule's page: why it matters, an example."""
 
     def job() -> int:
         from normlint.report.rules import markdown_page, page, rule_named
@@ -211,7 +217,7 @@ def baseline(
     config: ConfigOption = None,
     isolated: Isolated = False,
 ) -> None:
-    """Keep the file of known findings, so that a run fails for new ones only."""
+    """Keep the file of known findings, which do not count."""
 
     def job() -> int:
         from normlint.keeping import keep

@@ -76,6 +76,16 @@ CHOICES = {
     "rms_norm_policy": ("profitable", "always"),
     "quantized_repair": ("residual", "norm"),
 }
+BOUNDS = {
+    "timeout": (0, 10**9),
+    "max_model_size": (0, 2**63),
+    "target_opset": (1, 2**31),
+    "post_norm_depth": (0, 2**31),
+    "rms_norm_ratio": (0, 10**9),
+    "rms_norm_error": (0, 10**9),
+    "smoothing_alpha": (0, 1),
+}
+"""The least and the largest number that a key may have."""
 _INTERNAL = {"settings", "root", "file", "unsafe_fixes"}
 
 

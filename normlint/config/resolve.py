@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +93,28 @@ def _values(file: Path) -> dict[str, Any]:
         seen.append(following.resolve())
         table = _table(following)
         extended = table.pop(EXTEND, None)
-        if not isinstance(extended, str | None):
+        if not isinstance(extended, str | None) or "\0" in (extended or ""):
             raise UsageError(f"{following}: {EXTEND} is a path, not {extended!r}")
-        layers.append(_anchored(validate(table, str(following)), following.parent))
+        layers.append(_anchored(validate(table, partial(_place, following)), following.parent))
         following = None if extended is None else following.parent / extended
     merged: dict[str, Any] = {}
     for layer in reversed(layers):
         merged |= layer
     return merged
+
+
+def _place(file: Path, key: str) -> str:
+    """Name a file with the line that a key stands in."""
+    header = re.compile(r"\s*\[+\s*(tool\s*\.\s*normlint\b\s*\.?)?\s*([^\]]*)")
+    wanted = re.compile(rf"""["']?{re.escape(key)}["']?\s*([.=]|$)""")
+    ours = file.name != "pyproject.toml"
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        found = header.match(line)
+        if found and line.lstrip().startswith("["):
+            ours = bool(found[1]) or file.name != "pyproject.toml"
+        if ours and wanted.match(found[2].strip() if found else line.strip()):
+            return f"{file}:{number}"
+    return str(file)
 
 
 def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
-from normlint.config.config import CHOICES, Config, fields_of_config, fields_of_settings
+from normlint.config.config import BOUNDS, CHOICES, Config, fields_of_config, fields_of_settings
 from normlint.config.tables import EXTEND, key_of
 from normlint.context.settings import Settings
 from normlint.selection import LEVELS
@@ -28,6 +28,17 @@ _TYPES: dict[str, dict[str, Any]] = {
     "dict[str, tuple[str, ...]]": {
         "type": "object",
         "additionalProperties": {"anyOf": [{"type": "string"}, _TEXTS]},
+    },
+}
+
+
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "severity": {"type": "object", "additionalProperties": {"enum": list(LEVELS)}},
+    "jobs": {
+        "anyOf": [
+            {"type": "string", "pattern": "^(auto|0*[1-9][0-9]*)$"},
+            {"type": "integer", "minimum": 1},
+        ]
     },
 }
 
@@ -66,18 +77,23 @@ def descriptions(cls: type) -> dict[str, str]:
 
 
 def _property(name: str, kind: str) -> dict[str, Any]:
+    if name in _SPECIAL:
+        return _SPECIAL[name]
     if name == "ignore_nodes":
         return {"type": "array", "items": _ignore()}
-    if name == "severity":
-        return {"type": "object", "additionalProperties": {"enum": list(LEVELS)}}
-    if name == "jobs":
-        return {"type": ["string", "integer"]}
     if name not in CHOICES:
-        return _TYPES[kind.removesuffix(" | None")]
+        return _TYPES[kind.removesuffix(" | None")] | _bounds(name)
     choices = {"enum": list(CHOICES[name])}
     if kind.startswith(("frozenset", "tuple")):
         return {"anyOf": [choices, {"type": "array", "items": choices}]}
     return choices
+
+
+def _bounds(name: str) -> dict[str, float]:
+    if name not in BOUNDS:
+        return {}
+    least, most = BOUNDS[name]
+    return {"minimum": least, "maximum": most}
 
 
 def _ignore() -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normlint.config.config import CHOICES, fields_of_config, fields_of_settings
+from normlint.config.config import BOUNDS, CHOICES, fields_of_config, fields_of_settings
 from normlint.context.settings import Intent
 from normlint.suppress import parse
 from normlint.usage import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 EXTEND = "extend"
 
@@ -43,7 +43,7 @@ def inline(text: str) -> dict[str, Any] | None:
             raise UsageError(f"--config {text}: {error}") from error
     if top not in known_keys():
         raise unknown_key(top, "--config")
-    return validate(table, "--config")
+    return validate(table, lambda _: "--config")
 
 
 def unknown_key(key: str, where: str) -> UsageError:
@@ -54,29 +54,50 @@ def unknown_key(key: str, where: str) -> UsageError:
     )
 
 
-def validate(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Give the values by field name. Raise `UsageError` for an unknown key or a wrong value."""
+def validate(table: Mapping[str, Any], where: Callable[[str], str]) -> dict[str, Any]:
+    """Give the values by field name. Raise `UsageError` for an unknown key or a wrong value.
+
+    `where` gives for a key what names its place.
+    """
     types = {**fields_of_config(), **fields_of_settings()}
     values: dict[str, Any] = {}
     for key, value in table.items():
         name = key.replace("-", "_")
         if name not in types or "_" in key:
-            raise unknown_key(key, where)
-        values[name] = _value(name, str(types[name].type), value, f"{where}: {key}")
+            raise unknown_key(key, where(key))
+        values[name] = _value(name, str(types[name].type), value, f"{where(key)}: {key}")
     return values
 
 
 def _value(name: str, kind: str, value: Any, where: str) -> Any:
     if name == "ignore_nodes":
         return _ignores(value, where)
-    if name == "jobs" and isinstance(value, int):
-        value = str(value)
+    if name == "jobs":
+        return jobs_of(str(value) if type(value) is int else value, where)
     converted = _converted(kind, value, where)
+    if name == "output_format" and not converted:
+        raise UsageError(f"{where} names no format")
+    if name in BOUNDS and converted is not None:
+        require_bounds(converted, BOUNDS[name], where)
     if name in CHOICES:
         chosen = converted if isinstance(converted, (tuple, frozenset)) else (converted,)
         for choice in chosen:
             require_choice(str(choice), CHOICES[name], where)
     return converted
+
+
+def jobs_of(value: Any, where: str) -> str:
+    """Read a number of processes, or `auto`. Raises `UsageError`."""
+    if value == "auto" or (isinstance(value, str) and value.isdecimal() and int(value) > 0):
+        return str(value)
+    raise UsageError(f"{where} is a number of processes or auto, not {value!r}")
+
+
+def require_bounds(number: float, bounds: tuple[float, float], where: str) -> None:
+    """Raise `UsageError` where a number is out of bounds or none at all."""
+    least, most = bounds
+    if not least <= number <= most:
+        raise UsageError(f"{where} is a number from {least} to {most}, not {number}")
 
 
 def require_choice(choice: str, choices: tuple[str, ...], where: str) -> None:
@@ -139,7 +160,7 @@ _CONVERTERS = {
     "float": _plain(int, float),
     "str": _plain(str),
     "Path": lambda value: Path(value) if isinstance(value, str) else None,
-    "Intent": lambda value: Intent(value) if value in set(Intent) else value,
+    "Intent": lambda value: Intent(value) if value in [*Intent] else value,
     "tuple[str, ...]": _texts,
     "frozenset[str]": _set,
     "dict[str, str]": _text_table,

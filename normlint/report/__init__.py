@@ -27,6 +27,12 @@ FORMATS = {
 TEXT = frozenset(("full", "concise", "grouped"))
 """Formats for people: they bear colours and end with the summary."""
 
+ANNOTATIONS = frozenset(("github",))
+"""Formats that a CI server reads from the log, beside the text for people."""
+
+TELLS_MEASUREMENTS = frozenset(("html", "json", "markdown"))
+"""Formats that want what every norm saw on the user's data, where there is any."""
+
 DRAWS_NORMS = frozenset(("html",))
 """Formats that want every normalisation of a model."""
 

@@ -42,7 +42,9 @@ def as_json_lines(report: Report, view: View) -> str:
 
 def dumps(document: object, indent: int | None = None) -> str:
     """Write JSON that every parser takes: no NaN, no lone surrogates, a line break at the end."""
-    return json.dumps(plain(document), indent=indent, allow_nan=False) + "\n"
+    text = json.dumps(plain(document), indent=indent, allow_nan=False)
+    # CI servers take `##[` and the like for commands wherever they stand in a log.
+    return text.replace("##", r"#\u0023") + "\n"
 
 
 def plain(value: Any) -> Any:
@@ -73,6 +75,8 @@ def _model(model: ModelReport, view: View) -> dict[str, Any]:
     }
     if model.reference is not None:
         document["reference"] = plain(model.reference)
+    if model.measured:
+        document["measured"] = list(model.measured)
     if view.misses:
         document["near_norms"] = list(model.near_norms)
     if view.diff:

@@ -25,7 +25,7 @@ def junit(report: Report, view: View) -> str:  # noqa: ARG001 - all formats are 
 
 def _suite(root: Element, model: ModelReport) -> None:
     path = visible(model.path)
-    suite = SubElement(root, "testsuite", name=path, time="0")
+    suite = SubElement(root, "testsuite", name=path, file=path, time="0")
     cases = [
         finding for finding in model.findings if finding.fix is None or not finding.fix.applied
     ]

@@ -32,6 +32,7 @@ _ASCII = str.maketrans(
         "μ": "mean",
         "σ": "sigma",
         "’": "'",
+        **dict(zip("▁▂▃▄▅▆▇█", ".:-=+*%@", strict=True)),
     }
 )
 SEVERITY = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -40,8 +41,13 @@ SEVERITY = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 def visible(text: str) -> str:
     """Write out control characters, line breaks and marks that turn the direction of text.
 
-    They would let a model's names forge lines, hide text or drive the terminal.
+    They would let a model's names forge lines, hide text or drive the terminal. So would what CI
+    servers take for a command: `::` where a line begins, `##` anywhere.
     """
+    if "##" in text:
+        text = text.replace("##", r"#\x23")
+    if text.lstrip().startswith("::"):
+        text = text.replace("::", r"\x3a:", 1)
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escaped(c) if unicodedata.category(c) in _HIDDEN else c for c in text)

@@ -7,7 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from normlint import __version__
 
-_PACKAGES = ("numpy", "onnx", "onnx-graphsurgeon", "onnxruntime", "rich", "typer")
+_PACKAGES = (
+    *("fast-sugiyama", "ml_dtypes", "numpy", "onnx", "onnx-graphsurgeon", "onnxruntime", "rich"),
+    "typer",
+)
 
 
 def versions_text() -> str:

@@ -223,6 +223,8 @@ def test_a_hostile_name_is_shown_whole_and_does_no_harm(form: str, name: str) ->
     tame = rendered(form, made.hostile("tame"))
 
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text)
+    assert form == "github" or not re.search(r"^\s*::", text, re.MULTILINE)
+    assert not re.search(r"##\w*\[", text)
     if form == "html":
         assert page(text).tags == page(tame).tags
         assert visible(name) in "".join(page(text).text)
