@@ -72,6 +72,8 @@ class Repair:
         self.measure = measure
         self.result = Repaired(model.proto)
         self.refused: dict[tuple[str, str], NotFixed] = {}
+        self.unraised: dict[tuple[str, str], NotFixed] = {}
+        """What waits for an opset that the graph, as it is now, cannot be raised to."""
         self.awaited: list[tuple[tuple[str, str], Finding]] = []
         """Findings of the last round that it did not repair itself."""
 
@@ -153,6 +155,7 @@ class Repair:
             touched.update(nodes)
             made = True
         if made:
+            self.unraised.clear()
             editor.finish()
             self.result.proto = export_graph(context.graph, self.result.proto, self.placeholder)
         return made
@@ -160,7 +163,8 @@ class Repair:
     def is_allowed(self, rule: Rule, diagnostic: Diagnostic) -> bool:
         """Whether the settings let the rewrite be made, and it was not refused before."""
         rewrite = diagnostic.rewrite
-        if rewrite is None or _key(rule, diagnostic) in self.refused:
+        key = _key(rule, diagnostic)
+        if rewrite is None or key in self.refused or key in self.unraised:
             return False
         return rewrite.applicability is Applicability.SAFE or self.settings.unsafe_fixes
 
@@ -200,7 +204,7 @@ class Repair:
         if isinstance(outcome, NotFixed):
             for rule, diagnostic, rewrite in candidates:
                 if rewrite.opset == opset:
-                    self.refused[_key(rule, diagnostic)] = outcome
+                    self.unraised[_key(rule, diagnostic)] = outcome
             return True
         editor = Editor(context.graph)
         for rewrite in outcome:
@@ -209,7 +213,7 @@ class Repair:
                 refusal = NotFixed(Reason.OPSET, rewrite.region[0], proof.detail)
                 for rule, diagnostic, wanted in candidates:
                     if wanted.opset == opset:
-                        self.refused[_key(rule, diagnostic)] = refusal
+                        self.unraised[_key(rule, diagnostic)] = refusal
                 return True
         for rewrite in outcome:
             editor.apply(rewrite)
@@ -229,7 +233,8 @@ class Repair:
 
     def with_refusal(self, rule: Rule, diagnostic: Diagnostic) -> Diagnostic:
         """Give what a rule says with the reason why its rewrite was refused, if it was."""
-        refusal = self.refused.get(_key(rule, diagnostic))
+        key = _key(rule, diagnostic)
+        refusal = self.refused.get(key, self.unraised.get(key))
         return diagnostic if refusal is None else diagnostic.without_rewrite(refusal)
 
 

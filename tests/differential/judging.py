@@ -42,6 +42,9 @@ TOLERANCES = {
 _ROUNDED = 0.2
 """Tolerance where a value that is rounded to 8 bits may fall to the other side."""
 _ROUNDINGS = 50.0
+_TRIALS = 4
+_DEFECT = "InsertedPrecisionFreeCast"
+"""ONNX Runtime loses an input that it casts itself, in a subgraph and in half precision."""
 _HONEST = ("large mean", "may never occur", "not even the rank")
 """What a proof may fail at: an operator that cancels by its own definition, a rank not known."""
 
@@ -70,7 +73,7 @@ def judge(example: Example, model: onnx.ModelProto | None = None) -> Verdict:
     if verdict.fixed:
         _hold(example, model, after, before, verdict)
         again, _ = repaired(after, settings, "none")
-        verdict.problems += [f"not idempotent: {f.code}" for f in again.findings if _made(f)]
+        verdict.problems += [f"not idempotent: {f.code}" for f in again.findings if made(f)]
         if not verdict.problems:
             _hold_verification(model, settings, verdict)
     elif report.written is not None:
@@ -95,7 +98,8 @@ def repaired(
         return report, onnx.load(output) if report.written is not None else model
 
 
-def _made(finding: Any) -> bool:
+def made(finding: Any) -> bool:
+    """Whether a finding was repaired."""
     return finding.fix is not None and finding.fix.applied
 
 
@@ -130,6 +134,8 @@ def _hold(
         try:
             got = new(feed)
         except Exception as fault:  # noqa: BLE001 - the engine's own exceptions
+            if _DEFECT in str(fault):
+                return
             problems.append(f"it does not run now: {str(fault).splitlines()[0]}")
             return
         exact = _exactly(truth, feed, old)
@@ -167,32 +173,38 @@ def _is_ill_conditioned(
     truth: Run | None, feed: Feed, index: int, *, model: onnx.ModelProto, new: Array, exact: Array
 ) -> bool:
     """Whether roundings of the inputs and weights move an output as far as it is off."""
-    random = np.random.default_rng(0)
+    error = _distance(new, exact)
+    for seed in range(_TRIALS):
+        random = np.random.default_rng(seed)
+        other = _with_nudged_weights(model, random)
+        nudged = {name: _nudged(values, random) for name, values in feed.items()}
+        for run, given in ((runner(other), feed), (runner(model), nudged), (truth, nudged)):
+            if run is None:
+                continue
+            with contextlib.suppress(Exception):
+                moved = run(given)[index]
+                if moved.shape == exact.shape and error <= _ROUNDINGS * _distance(moved, exact):
+                    return True
+    return False
+
+
+def _with_nudged_weights(model: onnx.ModelProto, random: np.random.Generator) -> onnx.ModelProto:
     other = onnx.ModelProto()
     other.CopyFrom(model)
     for tensor in other.graph.initializer:
         values = onnx.numpy_helper.to_array(tensor)
         if values.dtype.kind in "fV" and values.size > 1:
             tensor.CopyFrom(onnx.numpy_helper.from_array(_nudged(values, random), tensor.name))
-    nudged = {name: _nudged(values, random) for name, values in feed.items()}
-    error = _distance(new, exact)
-    shift = 0.0
-    for run, given in ((runner(other), feed), (runner(model), nudged), (truth, nudged)):
-        if run is not None:
-            with contextlib.suppress(Exception):
-                shift = max(shift, _distance(run(given)[index], exact))
-    return error <= _ROUNDINGS * shift
+    return other
 
 
 def _distance(a: Array, b: Array) -> float:
-    if a.shape != b.shape:
-        return np.inf
     return float(np.nanmax(np.abs(a.astype(np.float64) - b.astype(np.float64)), initial=0.0))
 
 
 def _nudged(values: Array, random: np.random.Generator) -> Array:
     """Move every float by one rounding."""
-    if values.dtype.kind not in "fV":
+    if values.dtype.kind not in "fV" or values.dtype.itemsize == 1:  # which are integers of 4 bits
         return values
     signs = random.choice([-1, 1], values.shape)
     return np.asarray(values.astype(np.float64) * (1 + _unit(values) * signs), values.dtype)

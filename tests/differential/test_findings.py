@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from differential.judging import judge
+from differential.judging import judge, made, repaired
 from differential.random_graphs import Example
 from graphs import parse
 from onnx import TensorProto, helper
+
+from normlint.context import Settings
 
 
 def example_of(text: str, opset: int, **shapes: tuple[int, ...]) -> Example:
@@ -125,3 +127,28 @@ def test_a_right_rewrite_is_made_and_proved(make: object, code: str) -> None:
     assert verdict.runs
     assert code in verdict.fixed
     assert not verdict.problems
+
+
+def test_what_waits_for_an_opset_is_tried_again_once_others_are_repaired() -> None:
+    """The BatchNorm keeps the opset where it is until its old attribute is gone."""
+    text = """
+        g (float[2,4] x) => (float[2,4] y)
+        <float[4] s = {1,2,3,4}, float[4] v = {0.5,1,1.5,2}, float two = {2}, float e = {0.001}> {
+            h = BatchNormalization<spatial = 0>(x, s, s, s, v)
+            bounded = Tanh(h)
+            mean = ReduceMean<axes = [-1]>(bounded)
+            difference = Sub(bounded, mean)
+            square = Pow(difference, two)
+            variance = ReduceMean<axes = [-1]>(square)
+            shifted = Add(variance, e)
+            root = Sqrt(shifted)
+            y = Div(difference, root)
+        }
+    """
+    settings = Settings(target_opset=17)
+
+    report, after = repaired(parse(text, 8, 8), settings, "region")
+    again, _ = repaired(after, settings, "region")
+
+    assert {f.code for f in report.findings if made(f)} >= {"NL110", "NL201"}
+    assert not [f.code for f in again.findings if made(f)]
