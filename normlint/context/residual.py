@@ -204,7 +204,7 @@ class Residuals:
         """Read q + attention(q, x) where the queries q are written in the file."""
         root, end = operands
         maker = end.origin.maker
-        mix = None if maker is None else maker.sources[0].base.maker
+        mix = maker.sources[0].base.maker if maker is not None and maker.sources else None
         attention = None if mix is None else self.attentions.get(mix)
         if attention is None:
             return None

@@ -321,3 +321,18 @@ def test_a_norm_of_another_model_is_unknown() -> None:
     other = context_of(stacked("pre", 1)).norms[0]
 
     assert context_of(stacked("pre", 1)).placement(other).word is Place.UNKNOWN
+
+
+def test_a_fused_sum_of_looked_up_tokens_and_a_table_is_no_attention() -> None:
+    text = """
+        <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (int64[1,2] ids) => (float[1,2,4] y)
+        <float[3,4] words = {1,2,3,4,5,6,7,8,9,8,7,6}, float[1,2,4] places = {1,2,3,4,5,6,7,8},
+         float[4] scale = {1,2,3,4}> {
+            tokens = Gather(words, ids)
+            y = com.microsoft.SkipLayerNormalization(tokens, places, scale, scale)
+        }
+    """
+    context = context_of(onnx.parser.parse_model(text))
+
+    assert words(context) == ["none"]
