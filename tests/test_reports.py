@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from folding import assert_same, ops
+from folding import assert_same, ops, session
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from precision.half_norms import in_own_types
 
 from normlint.context import Settings
 from normlint.engine import Options, check_model
@@ -308,17 +310,58 @@ def test_e03_squares_beyond_the_range_of_half() -> None:
     assert_same(before, fused, tolerance=3e-2)
 
 
-def test_e04_a_residual_that_grows_beyond_half() -> None:
+def squared_relu() -> onnx.ModelProto:
     net = Net(17, HALF)
     y = net.op("Relu", net.op("MatMul", "x", net.weight((8, 8))))
     y = net.op("MatMul", net.op("Mul", y, y), net.weight((8, 8)))
-    y = net.op("Add", y, net.op("Mul", "x", net.weight(2.0)))
+    y = net.op("Add", y, net.op("Mul", "x", net.weight(2.5)))
     inputs = [y, net.weight((8,)), net.weight((8,))]
-    before = net.model([2, 3, 8], net.op("LayerNormalization", *inputs, stash_type=1))
+    return net.model([2, 3, 8], net.op("LayerNormalization", *inputs, stash_type=1))
 
-    report, _ = checked(before)
 
-    assert found(report, "NL501") or found(report, "NL503")
+def test_e04_a_residual_that_grows_beyond_half() -> None:
+    before = squared_relu()
+
+    report, same = checked(before)
+    _, after = checked(before, unsafe_fixes=True)
+
+    finding = only(report, "NL501")
+    assert finding.severity == "info"
+    assert finding.fix is not None
+    assert finding.fix.applicability == "unsafe"
+    assert ops(same) == ops(before)
+    assert ops(after) == ops(before)
+    assert attributes(after) == {"epsilon": pytest.approx(1e-5 / 256), "stash_type": 1}
+    assert not found(checked(after)[0], "NL501")
+
+
+def attributes(model: onnx.ModelProto) -> dict[str, Any]:
+    return {a.name: helper.get_attribute_value(a) for a in model.graph.node[-1].attribute}
+
+
+@pytest.mark.parametrize(("size", "fits"), [(0.5, True), (6.0, False), (12.0, False)])
+def test_e04_the_scaled_model_computes_what_overflowed(size: float, *, fits: bool) -> None:
+    before = squared_relu()
+    _, after = checked(before, unsafe_fixes=True)
+    x = (size * np.random.default_rng(0).uniform(1, 2, (2, 3, 8))).astype(np.float16)
+    wide = squared_relu()
+    truth = in_double(wide, x)
+
+    got, old = in_own_types(after, x), in_own_types(before, x)
+
+    assert np.abs(got - truth).max() < 3e-2
+    assert bool(np.abs(old - truth).max() < 3e-2) is fits
+
+
+def in_double(model: onnx.ModelProto, x: Array) -> Array:
+    """Run a model with all its floats in double."""
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(
+            numpy_helper.from_array(numpy_helper.to_array(tensor).astype(float), tensor.name)
+        )
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    return np.asarray(ReferenceEvaluator(model).run(None, {"x": x.astype(float)})[0])
 
 
 def quantised(net: Net, x: str, scale: float = 0.05) -> str:
@@ -345,17 +388,63 @@ def test_f01_every_edge_of_a_layer_norm_in_8_bits() -> None:
     assert ops(lifted).count("QuantizeLinear") < 7
 
 
-def test_f02_a_residual_stream_in_8_bits() -> None:
+def residual_stream(step: float | None) -> onnx.ModelProto:
+    """Give a residual sum and the norm that reads it, in float or in 8 bits as in the report."""
     net = Net()
-    one = quantised(net, net.op("MatMul", "x", net.weight((8, 8))), 4.35)
-    y = quantised(net, net.op("Add", quantised(net, "x", 4.35), one), 4.35)
-    before = net.model([2, 3, 8], net.op("LayerNormalization", y, net.weight((8,))))
+
+    def rounded(x: str) -> str:
+        return x if step is None else quantised(net, x, step)
+
+    one = rounded(net.op("MatMul", "x", net.weight((8, 8))))
+    y = rounded(net.op("Add", rounded("x"), one))
+    y = net.op("LayerNormalization", y, net.weight((8,)))
+    behind = net.op("MatMul", y if step is None else quantised(net, y, 0.03), net.weight((8, 8)))
+    return net.model([2, 3, 8], behind)
+
+
+def test_f02_a_residual_stream_in_8_bits() -> None:
+    before = residual_stream(4.35)
 
     report, after = checked(before)
 
-    assert found(report, "NL403")
-    assert found(report, "NL401")
+    residual, norm = only(report, "NL403"), only(report, "NL401")
+    assert residual.evidence["operands"]["0"]["range"] == pytest.approx(4.35 * 255)
+    assert norm.evidence["input"]["step"] == pytest.approx(4.35)
+    assert all(f.fix is not None and f.fix.applicability == "unsafe" for f in (residual, norm))
     assert ops(after) == ops(before)
+
+
+def test_f02_norms_and_sums_leave_the_region_and_linear_operators_stay() -> None:
+    before, truth = residual_stream(4.35), residual_stream(None)
+    x = (100 * np.random.default_rng(1).standard_normal((2, 3, 8))).astype(np.float32)
+
+    report, after = checked(before, unsafe_fixes=True)
+    _, norms_alone = checked(before, unsafe_fixes=True, quantized_repair="norm")
+
+    cosines = [cosine(run(m, x), run(truth, x)) for m in (before, norms_alone, after)]
+    assert {"NL401", "NL403"} == {f.code for f in report.findings if f.fix and f.fix.applied}
+    assert cosines[0] < cosines[2]
+    assert cosines[1] < cosines[2]
+    assert cosines[2] > 0.999
+    made_by = {y: node for node in after.graph.node for y in node.output}
+    (norm,) = (node for node in after.graph.node if node.op_type == "LayerNormalization")
+    assert made_by[norm.input[0]].op_type == "Add"
+    assert all(
+        made_by[s].op_type != "DequantizeLinear"
+        for s in made_by[norm.input[0]].input
+        if s in made_by
+    )
+    assert made_by[after.graph.node[-1].input[0]].op_type == "DequantizeLinear"
+    assert not found(checked(after)[0], "NL401")
+    assert not found(checked(after)[0], "NL403")
+
+
+def run(model: onnx.ModelProto, x: Array) -> Array:
+    return np.asarray(session(model).run(None, {"x": x})[0])
+
+
+def cosine(a: Array, b: Array) -> float:
+    return float((a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b))
 
 
 @pytest.mark.parametrize(
@@ -380,6 +469,45 @@ def test_g01_group_norm_of_two_meanings(
     assert after.opset_import[0].version == now
     if said:
         assert all(list(tensor.dims) == [4] for tensor in after.graph.initializer)
+
+
+def test_g01_is_said_once_another_rewrite_raises_the_opset() -> None:
+    net = Net(18)
+    grouped = net.op("GroupNormalization", "x", net.weight((2,)), net.weight((2,)), num_groups=2)
+    square = net.op("Mul", grouped, grouped)
+    root = net.op("Sqrt", net.op("Add", net.along("ReduceMean", square, -1), net.weight(1e-5)))
+    y = net.op("Mul", net.op("Div", grouped, root), net.weight((2,)))
+    before = net.model([1, 4, 2, 2], y)
+
+    at_18, _ = checked(before)
+    report, after = checked(before, target_opset=23)
+
+    assert not found(at_18, "NL604")
+    assert found(report, "NL202")
+    assert after.opset_import[0].version == 23
+    assert "RMSNormalization" in ops(after)
+    (node,) = (node for node in after.graph.node if node.op_type == "GroupNormalization")
+    sizes = {tensor.name: list(tensor.dims) for tensor in after.graph.initializer}
+    assert [sizes[name] for name in node.input[1:]] == [[4], [4]], "a value for each channel"
+    assert not found(checked(after)[0], "NL604")
+    truth = after.SerializeToString()
+    x = np.random.default_rng(2).standard_normal((1, 4, 2, 2)).astype(np.float32)
+    got = run(onnx.ModelProto.FromString(truth), x)
+    assert np.abs(got - group_then_rms(before, x)).max() < 1e-5
+
+
+def group_then_rms(model: onnx.ModelProto, x: Array) -> Array:
+    """Compute the model of opset 18 by hand: a scale and a bias for each of two groups."""
+    scale, bias, epsilon, last = (
+        numpy_helper.to_array(t).astype(float)
+        for t in model.graph.initializer
+        if t.data_type == TensorProto.FLOAT
+    )
+    rows = x.astype(float).reshape(1, 2, -1)
+    centred = rows - rows.mean(-1, keepdims=True)
+    normed = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-5)
+    y = (normed * scale[:, None] + bias[:, None]).reshape(x.shape)
+    return np.asarray(y / np.sqrt(np.square(y).mean(-1, keepdims=True) + epsilon) * last)
 
 
 @pytest.mark.parametrize(("target", "op"), [(None, "Div"), (23, "RMSNormalization")])

@@ -135,7 +135,9 @@ class Algebra:
         lead = self._leading(polynomial)
         monic = {monomial: value / lead for monomial, value in polynomial.items()}
         nonnegative = self._is_nonnegative_sum(monic)
-        if exponent != int(exponent) and (lead < 0 or not nonnegative):
+        # A variance with a negative epsilon has a root wherever the graph gives a number.
+        shown = {m: c for m, c in monic.items() if m != ONE or c > 0}
+        if exponent != int(exponent) and (lead < 0 or not self._is_nonnegative_sum(shown)):
             return None
         number = self.root(monic, nonnegative)
         try:

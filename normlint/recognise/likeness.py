@@ -201,7 +201,10 @@ def _is_square(algebra: Algebra, number: int) -> bool:
 
 
 def _read_radicand(algebra: Algebra, polynomial: Polynomial, tolerance: float) -> Radicand | None:
-    """Read mean(x²) - mean(x)² + epsilon, or mean(x²) + epsilon, of factor 1."""
+    """Read mean(x²) - mean(x)² + epsilon, or mean(x²) + epsilon, of factor 1.
+
+    Epsilon may be negative: it is a normalisation all the same, and NL502 complains of it.
+    """
     axes: Axes | None = None
     mean_axes: Axes | None = None
     epsilon = 0.0
@@ -221,6 +224,6 @@ def _read_radicand(algebra: Algebra, polynomial: Polynomial, tolerance: float) -
             mean_axes = generator.axes
         else:
             return None
-    if axes is None or epsilon < 0 or mean_axes not in {None, axes}:
+    if axes is None or mean_axes not in {None, axes}:
         return None
     return Radicand(axes, mean_axes is not None, epsilon, clipped=False)

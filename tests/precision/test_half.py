@@ -102,6 +102,24 @@ def test_an_epsilon_that_does_nothing(
     assert "NL502" not in codes(after)
 
 
+@pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("opset", [14, 17])
+def test_a_negative_epsilon_in_a_spelled_out_norm(
+    tmp_path: Path, kind: str, dtype: type, opset: int
+) -> None:
+    before = spelled(kind, epsilon=-1e-3, dtype=dtype, opset=opset)
+    x = np.full((2, WIDTH), 3 if kind == "LayerNorm" else 0, dtype)
+
+    after = repaired(before, tmp_path, ["NL502"], Settings(unsafe_fixes=True))
+
+    found = check(before, select=["NL502"]).models[0].findings
+    assert [(f.severity, f.evidence["why"]) for f in found] == [("error", "negative")]
+    assert np.isnan(in_own_types(before, x)).all()
+    assert np.allclose(in_own_types(after, x), np.linspace(-1, 1, WIDTH), atol=2e-3)
+    assert "NL502" not in codes(after)
+
+
 def test_an_epsilon_of_0_stays_without_leave(tmp_path: Path) -> None:
     before = spelled(epsilon=0.0, dtype=np.float32)
 
