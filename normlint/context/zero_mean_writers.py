@@ -15,14 +15,20 @@ from normlint.model import ValuesUnavailable
 from normlint.normalization import EMBED_LAYER_NORM, SKIP_LAYER_NORM
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from normlint.context.constants import Constants
     from normlint.graph import Node, Tensor
     from normlint.normalization import Normalization, Parameter
+
+    Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 _STORED = FLOATS | {TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL, 0}
 """Element types of constants; whatever else weights are stored in, they are quantised."""
 
 
+_PIECE = 1 << 18
+"""Elements of which the means are taken at once."""
 _BIASES = {"LayerNormalization": 2, SKIP_LAYER_NORM: 3, EMBED_LAYER_NORM: 6}
 """The input that an operator adds last of all."""
 
@@ -162,13 +168,35 @@ def bias_place(norm: Normalization) -> tuple[Node, int] | None:
     return (node, places[0]) if node.op == "Add" else None
 
 
-def is_zero_mean(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], axes: range) -> bool:
-    """Whether the mean over the axes is zero, but for what rounding the values leaves of it."""
-    wide = values.astype(np.float64)
-    most = float(np.abs(wide).max(initial=0.0))
-    means = float(np.abs(wide.mean(axis=tuple(axes))).max(initial=0.0))
-    width = np.prod([wide.shape[axis] for axis in axes])
+def is_zero_mean(values: Array, axes: range) -> bool:
+    """Whether the mean over the axes is zero, but for what rounding the values leaves of it.
+
+    Values are looked at in pieces: most large weights are found out by their first rows.
+    """
+    if not values.size:
+        return True
+    most = max(abs(float(values.max())), abs(float(values.min())))
+    if not np.isfinite(most):
+        return False
+    width = np.prod([values.shape[axis] for axis in axes])
     if values.dtype in {np.dtype(np.float32), np.dtype(np.float64)}:
-        return bool(means <= 4 * np.finfo(np.float32).eps * np.sqrt(width) * most)
-    epsilon = 2.0**-10 if values.dtype == np.dtype(np.float16) else 2.0**-7
-    return bool(means <= 4 * epsilon / np.sqrt(width) * most)
+        limit = 4 * np.finfo(np.float32).eps * np.sqrt(width) * most
+    else:
+        epsilon = 2.0**-10 if values.dtype == np.dtype(np.float16) else 2.0**-7
+        limit = 4 * epsilon / np.sqrt(width) * most
+    return all(
+        bool(np.abs(piece.mean(axis=tuple(axes), dtype=np.float64)).max() <= limit)
+        for piece in _pieces(values, axes)
+    )
+
+
+def _pieces(values: Array, axes: range) -> Iterator[Array]:
+    """Cut values along an axis of which the means do not depend on each other."""
+    free = [axis for axis in range(values.ndim) if axis not in axes]
+    if not free or values.size <= _PIECE:
+        yield values
+        return
+    axis = max(free, key=lambda a: values.shape[a])
+    rows = max(1, _PIECE * values.shape[axis] // values.size)
+    for start in range(0, values.shape[axis], rows):
+        yield values[(*(slice(None),) * axis, slice(start, start + rows))]

@@ -32,6 +32,8 @@ _LAYOUT = frozenset(
 _BIASED = frozenset(("BiasGelu", "FastGelu"))
 """Operators of com.microsoft that add a bias first."""
 _SHAPE_ONLY = frozenset(("Shape", "Size"))
+_BLOCK = 1 << 20
+"""Elements of a matrix that are in memory as doubles at once."""
 _OPTIONAL_C = 11
 """The opset from which on the third operand of Gemm may be omitted."""
 
@@ -226,7 +228,7 @@ class _Folding:
             return False
         for reader, place in zip(node.y.consumers, places, strict=True):
             assert place is not None  # noqa: S101 - just looked
-            values = self.addend(node, width, lambda: self.vector() @ self.wide(weight))
+            values = self.addend(node, width, lambda: self.times(weight))
             self.note(reader, place, node, values)
         return True
 
@@ -261,8 +263,7 @@ class _Folding:
             return False
 
         def values() -> Array:
-            matrix = self.wide(weight)
-            return np.asarray(alpha / beta * (self.vector() @ (matrix.T if transposed else matrix)))
+            return np.asarray(alpha / beta * self.times(weight, transposed=transposed))
 
         self.note(node, 2, node, self.addend(node, width, values, node.y.dtype))
         return True
@@ -275,7 +276,7 @@ class _Folding:
         width = shape[1]
         if not isinstance(width, int) or not can_be_edited(bias, self.constants):
             return False
-        values = self.addend(node, width, lambda: self.vector() @ self.wide(weight))
+        values = self.addend(node, width, lambda: self.times(weight))
         self.note(node, 2, node, values)
         return True
 
@@ -307,6 +308,18 @@ class _Folding:
         self, linear: Node, width: int, values: Callable[[], Array], dtype: int = 0
     ) -> Change:
         return added((self.start.tensor, linear), values, (width,), dtype)
+
+    def times(self, weight: Tensor, *, transposed: bool = False) -> Array:
+        """Multiply the bias with a matrix, in double, of which it makes a few rows at a time."""
+        matrix = self.constants.values(weight)
+        matrix = matrix.T if transposed else matrix
+        vector = self.vector()
+        rows = max(1, _BLOCK // max(1, matrix.shape[1]))
+        result: Array = np.zeros(matrix.shape[1])
+        for start in range(0, len(vector), rows):
+            part = slice(start, start + rows)
+            result += vector[part] @ matrix[part].astype(np.float64)
+        return result
 
     def wide(self, tensor: Tensor) -> Array:
         return self.constants.values(tensor).astype(np.float64)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _ADDED, _SCALED, _CENTRED = range(3)
-_BLOCK = 1 << 22
+_LARGE = 1 << 21
+"""Elements from which on a constant is changed block by block."""
+_BLOCK = 1 << 20
 """Elements that are changed at once."""
 
 
@@ -74,13 +76,14 @@ class Constant:
             return None
         extents = [extent for extent in shape if isinstance(extent, int)]
         free = set(range(len(shape))) - {a for c in self.changes for a in c.apart or ()}
-        if len(extents) != len(shape) or math.prod(extents) < _BLOCK or not free:
+        if len(extents) != len(shape) or math.prod(extents) < _LARGE or not free:
             return None
         return max(free, key=lambda axis: extents[axis])
 
     def _by_blocks(self, values: Array, axis: int) -> Array:
-        """Change a constant block by block, so that no copy of it in double is needed."""
-        result = np.empty_like(values)
+        """Change a constant block by block, in place: it is not held twice, nor in double."""
+        own = values.flags.owndata and values.flags.writeable
+        result = values if own else np.empty_like(values)
         size = max(1, _BLOCK * values.shape[axis] // values.size)
         for start in range(0, values.shape[axis], size):
             place = (*(slice(None),) * axis, slice(start, start + size))

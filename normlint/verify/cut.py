@@ -295,12 +295,13 @@ def _model(
     ]
     domains = {node.domain for node in nodes if node.domain not in {"", "ai.onnx"}}
     graph = helper.make_graph(nodes, "region", inputs, outputs)
-    graph.initializer.extend(
-        tensor_of(name, array) for name, array in values.items() if name in used
-    )
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
     model = helper.make_model(graph, opset_imports=imports)
     model.ir_version = min(model.ir_version, 10)
+    # Weights come in last, for the model is a copy of the graph.
+    for name, array in values.items():
+        if name in used:
+            model.graph.initializer.append(tensor_of(name, array))
     return model
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Axes = tuple[int, ...]
 
-LARGE = 1 << 28
+LARGE = 1 << 26
 """Bytes of weights above which a rewrite is proved in pieces."""
 
 

@@ -28,7 +28,7 @@ from normlint.verify.runner import CannotRun, double, lifted, own_types, single
 from normlint.verify.samples import assignments, feeds, share_of_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from onnx import ModelProto
 
@@ -171,11 +171,16 @@ def _at_border(engines: _Engines, rewrite: Rewrite, cut: Cut) -> _Engines:
     centred, outputs = rewrite.centred, cut.region.outputs
     if not centred:
         return engines
+
+    def compared(run: Run) -> Run:
+        return without_means(run, outputs, centred)
+
     return replace(
         engines,
-        before=without_means(engines.before, outputs, centred),
+        before=compared(engines.before),
         after=of_centred(engines.after, cut.region.inputs, centred),
-        exact=engines.exact and without_means(engines.exact, outputs, centred),
+        exact=engines.exact and compared(engines.exact),
+        compared=compared,
     )
 
 
@@ -208,6 +213,8 @@ class _Engines:
     after: Run
     exact: Run | None
     dtype: int
+    compared: Callable[[Run], Run] = lambda run: run
+    """Gives of the results of old nodes what the new ones are compared with."""
 
 
 def _engines(cut: Cut) -> Iterator[_Engines]:
@@ -307,7 +314,8 @@ def _is_ill_conditioned(engines: _Engines, cut: Cut, feed: Feed, index: int, new
             generator = np.random.default_rng(seed)
             near = {name: _rounded(values, unit, generator) for name, values in feed.items()}
             moved = engines.exact(near)[index]
-            other = double(_with_rounded_weights(cut.before, unit, generator))(feed)[index]
+            weighed = double(_with_rounded_weights(cut.before, unit, generator))
+            other = engines.compared(weighed)(feed)[index]
             shifts += [np.abs(moved - truth), np.abs(other - truth)]
     except Exception:  # noqa: BLE001 - no engine for this operator in double
         return False

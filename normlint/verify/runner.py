@@ -21,6 +21,11 @@ _REFERENCE_IS_WRONG = 14
 _LARGEST_FOR_REFERENCE = 1 << 22
 """Elements of weights above which the reference evaluator would take too long."""
 
+_LARGE = 1 << 20
+"""Bytes of a weight from which on it is fed, not part of the model that runs."""
+_FED = (TensorProto.DOUBLE, TensorProto.FLOAT, TensorProto.FLOAT16)
+"""Types of arrays that the runtime takes."""
+
 
 class CannotRun(Exception):  # noqa: N818 - it is no error of the user's
     """No engine runs the model."""
@@ -57,6 +62,7 @@ def _runtime(model: ModelProto) -> Run:
     values = (*model.graph.input, *model.graph.output)
     if any(value.type.tensor_type.elem_type == TensorProto.BFLOAT16 for value in values):
         raise CannotRun("the runtime's door takes no bfloat16 from numpy")
+    model, weights = _apart(model)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -65,13 +71,48 @@ def _runtime(model: ModelProto) -> Run:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    wanted = {value.name: value.type for value in session.get_inputs()}
+    inputs = session.get_inputs()
+    wanted = {value.name: value.type for value in inputs if value.name not in weights}
 
     def run(feed: Feed) -> list[np.ndarray[Any, Any]]:
         given = {name: _as_wanted(feed[name], kind) for name, kind in wanted.items()}
-        return [np.asarray(result) for result in session.run(None, given)]
+        return [np.asarray(result) for result in session.run(None, given | weights)]
 
     return run
+
+
+def _apart(model: ModelProto) -> tuple[ModelProto, Feed]:
+    """Make inputs of large weights: a session would hold three copies of them to begin with."""
+    results = {value.name for value in model.graph.output}
+    large = [
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.ByteSize() >= _LARGE and tensor.data_type in _FED and tensor.name not in results
+    ]
+    if not large:
+        return model, {}
+    names = {tensor.name for tensor in large}
+    bare = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph, given = bare.graph, model.graph
+    graph.name = given.name
+    graph.node.extend(given.node)
+    graph.output.extend(given.output)
+    graph.value_info.extend(given.value_info)
+    graph.input.extend(value for value in given.input if value.name not in names)
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in large
+    )
+    graph.initializer.extend(t for t in given.initializer if t.name not in names)
+    return bare, {tensor.name: _viewed(tensor) for tensor in large}
+
+
+def _viewed(tensor: TensorProto) -> np.ndarray[Any, Any]:
+    """Give the values of a tensor; a second copy of them only where they are no raw bytes."""
+    if not tensor.raw_data:
+        return onnx.numpy_helper.to_array(tensor)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return np.frombuffer(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
 
 
 def _as_wanted(values: np.ndarray[Any, Any], kind: str) -> np.ndarray[Any, Any]:
