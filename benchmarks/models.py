@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 NODES_A_BLOCK = 12
 _WIDTH = 16
+_ROW = 4096
+"""Bytes of a row of the large weight."""
+_GRAPH, _INITIALIZER, _RAW_DATA = b"\x3a", b"\x2a", b"\x4a"
+"""What stands in front of these fields: numbers 7, 5 and 9, each of a known length."""
 
 
 def decomposed_stack(nodes: int) -> onnx.ModelProto:
@@ -74,20 +78,59 @@ def with_weights(nodes: int, megabytes: int) -> onnx.ModelProto:
     return model
 
 
-def external(folder: Path, gigabytes: int) -> Path:
+def external(path: Path, gigabytes: int) -> None:
     """Write a Conv with BatchNorm beside weights in a sparse side file of so many gigabytes."""
-    generator = np.random.default_rng(0)
-    rows = (gigabytes << 30) // (4 * 1024)
+    rows = _rows(gigabytes)
+    side = path.with_name("large.data")
+    with side.open("wb") as file:
+        file.truncate(rows * _ROW)
     large = TensorProto(
         name="large",
         data_type=TensorProto.FLOAT,
-        dims=[rows, 1024],
+        dims=[rows, _ROW // 4],
         data_location=TensorProto.EXTERNAL,
     )
-    for key, value in (("location", "large.data"), ("offset", 0), ("length", rows * 4096)):
+    for key, value in (("location", side.name), ("offset", 0), ("length", rows * _ROW)):
         large.external_data.add(key=key, value=str(value))
-    with (folder / "large.data").open("wb") as file:
-        file.truncate(rows * 4096)
+    model = _conv_and_row()
+    model.graph.initializer.append(large)
+    path.write_bytes(model.SerializeToString())
+
+
+def embedded(path: Path, gigabytes: int) -> None:
+    """Write the same model with these weights inside, as a hole in the file.
+
+    Protobuf writes no message above 2 GiB, so the lengths around the hole are put together here.
+    """
+    rows = _rows(gigabytes)
+    large = TensorProto(name="large", data_type=TensorProto.FLOAT, dims=[rows, _ROW // 4])
+    tensor = large.SerializeToString() + _RAW_DATA + _varint(rows * _ROW)
+    held = _INITIALIZER + _varint(len(tensor) + rows * _ROW) + tensor
+    model = _conv_and_row()
+    graph = model.graph.SerializeToString()
+    model.ClearField("graph")
+    size = len(graph) + len(held) + rows * _ROW
+    with path.open("wb") as file:
+        file.write(model.SerializeToString() + _GRAPH + _varint(size) + graph + held)
+        file.truncate(file.tell() + rows * _ROW)
+
+
+def _rows(gigabytes: int) -> int:
+    return (gigabytes << 30) // _ROW
+
+
+def _varint(value: int) -> bytes:
+    """Encode a number (https://protobuf.dev/programming-guides/encoding/#varints)."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _conv_and_row() -> onnx.ModelProto:
+    """Return a Conv with BatchNorm, and a Gather from `large`, which is not there yet."""
+    generator = np.random.default_rng(0)
     statistics = {
         name: np.abs(generator.standard_normal(8)).astype(np.float32) + np.float32(0.1)
         for name in ("scale", "bias", "mean", "variance")
@@ -99,7 +142,7 @@ def external(folder: Path, gigabytes: int) -> Path:
             helper.make_node("Conv", ["x", "weight"], ["c"], name="conv"),
             helper.make_node("BatchNormalization", ["c", *statistics], ["y"], name="norm"),
         ],
-        "external",
+        "conv",
         [
             helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8]),
             helper.make_tensor_value_info("token", TensorProto.INT64, [1]),
@@ -108,10 +151,7 @@ def external(folder: Path, gigabytes: int) -> Path:
             helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
             helper.make_tensor_value_info("row", TensorProto.FLOAT, None),
         ],
-        [large, numpy_helper.from_array(weight, "weight")]
+        [numpy_helper.from_array(weight, "weight")]
         + [numpy_helper.from_array(values, name) for name, values in statistics.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    path = folder / "large.onnx"
-    path.write_bytes(model.SerializeToString())
-    return path
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
