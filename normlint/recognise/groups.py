@@ -56,8 +56,22 @@ def _grouped(norm: Normalization, constants: Constants) -> Normalization | None:
             tail = _tail(around, split, constants)
             if not split.of_rows or any(s and s.size > 1 for s in (tail.scale, tail.bias)):
                 return _fact(inner, around, split, tail, constants)
+        elif split is not None and _keeps_channels(inner, around.after, split, constants):
+            return _fact(inner, around, split, Tail(around.after.y), constants)
         around = farther(around)
     return None
+
+
+def _keeps_channels(
+    norm: Normalization, after: Node, split: GroupSplit, constants: Constants
+) -> bool:
+    """Whether the groups become channels again while the axes in front of these become rows.
+
+    So optimisers leave it where a product follows. The affine must tell groups from heads.
+    """
+    made = reshaped(after, constants)
+    apart = split.last and (norm.has_scale or norm.has_bias)
+    return apart and made is not None and len(made) == 2 and made[-1] == split.channels
 
 
 def _tail(around: Reshaped, split: GroupSplit, constants: Constants) -> Tail:

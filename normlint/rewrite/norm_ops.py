@@ -125,6 +125,8 @@ def _of_channels(context: Context, norm: Normalization, op: str) -> Rewrite:
         raise refuse(
             Reason.SHAPE_UNKNOWN, norm.x, f"the rank of {norm.x.name} is not known to be 3 or more"
         )
+    if norm.y.rank not in {None, rank}:
+        raise refuse(Reason.BROADCAST, norm.y, f"{norm.y.name} has other axes than {norm.x.name}")
     last = _has_channels_last(norm, op, rank)
     axis = -1 if last else 1 - rank
     for parameter in (norm.scale, norm.bias):

@@ -366,3 +366,25 @@ def test_a_vector_that_the_caller_gives_is_a_scale(given: str) -> None:
     assert norm.kind is kind
     assert (norm.scale is not None) == (kind is Kind.GROUP)
     assert norm.scale is None or norm.scale.compute is None
+
+
+def test_rows_may_be_merged_while_the_groups_become_channels_again() -> None:
+    text = f"""
+        g (float[2,3,4] x) => (float[6,4] y)
+        <float eps = {{0.001}}, int64[4] split = {{2,3,2,2}}, int64[2] rows = {{-1,4}},
+         float[1,1,2,2] scale = {{{VALUES}}}, float[1,1,2,2] bias = {{{VALUES}}}> {{
+            r = Reshape(x, split)
+            m = ReduceMean<axes = [1, 3]>(r) d = Sub(r, m) q = Mul(d, d)
+            v = ReduceMean<axes = [1, 3]>(q) e = Add(v, eps) o = Sqrt(e) n = Div(d, o)
+            s = Mul(n, scale) a = Add(s, bias)
+            y = Reshape(a, rows)
+        }}
+    """
+    norm = norm_of(text)
+
+    assert norm.kind is Kind.GROUP
+    assert norm.groups == 2
+    assert norm.channels_last
+    assert norm.axes == (-2, -1)
+    assert norm.scale is not None
+    assert norm.scale.shape == (1, 1, 4)
