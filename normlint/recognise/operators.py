@@ -192,7 +192,7 @@ def _power(reading: Reading, node: Node) -> Value | None:
     if value is None or exponent is None:
         return None
     flaw = value.flaw
-    if exponent > 2 and exponent == int(exponent) and reading.has_x(value.polynomial):
+    if exponent > 2 and float(exponent).is_integer() and reading.has_x(value.polynomial):
         exponent, flaw = 2, "exponent"
     shape = node.inputs[1].shape
     dims = value.dims

@@ -48,7 +48,7 @@ TOLERANCES: dict[int, float] = {
 }
 """Error relative to the largest magnitude of an output, by the region's narrowest float."""
 
-_MOST_HINTS = 6
+_MOST_HINTS = 8
 _MOST_TARGETS = 64
 
 _UNITS: dict[int, float] = {
@@ -196,15 +196,22 @@ def _kept(cut: Cut) -> set[int]:
 
 
 def _hints(cut: Cut) -> list[int]:
-    """Give the extents of the constants, which those of the inputs may have to fit."""
-    extents = {
-        extent
-        for model in (cut.before, cut.after)
-        for tensor in model.graph.initializer
-        for extent in tensor.dims
-        if extent > 1
-    }
-    return [*sorted(extents, reverse=True)[:_MOST_HINTS], 1]
+    """Give extents that those of the inputs may have to fit: of the constants, and of each other.
+
+    A weight of a convolution in groups asks for as many channels as all groups have.
+    """
+    extents: set[int] = set()
+    for model in (cut.before, cut.after):
+        for tensor in model.graph.initializer:
+            extents.update(tensor.dims)
+    for node in cut.region.nodes:
+        weight = node.inputs[1].shape if node.op == "Conv" and len(node.inputs) > 1 else None
+        if weight is not None and len(weight) > 1 and isinstance(weight[1], int):
+            extents.add(weight[1] * int(node.attrs.get("group", 1)))
+    for value in cut.region.inputs:
+        extents.update(extent for extent in value.shape or () if isinstance(extent, int))
+    wanted = sorted((extent for extent in extents if extent > 1), reverse=True)
+    return [*wanted[:_MOST_HINTS], 1]
 
 
 @dataclass(frozen=True)

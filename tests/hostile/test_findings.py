@@ -170,6 +170,27 @@ def test_a_large_constant_is_computed_from_the_graph_as_it_was() -> None:
     assert [f.code for f in report.findings if f.fix is not None and f.fix.applied] == ["NL213"]
 
 
+@pytest.mark.parametrize("exponent", [np.inf, -np.inf, np.nan, 1e38])
+def test_an_exponent_that_is_no_number(exponent: float) -> None:
+    model = parse(
+        """
+        g (float[2,8] x) => (float[2,8] y) <float e = {0.001}> {
+            mean = ReduceMean<axes = [-1]>(x)
+            difference = Sub(x, mean)
+            square = Pow(difference, exponent)
+            variance = ReduceMean<axes = [-1]>(square)
+            shifted = Add(variance, e)
+            root = Sqrt(shifted)
+            y = Div(difference, root)
+        }
+        """
+    )
+    values = np.array(exponent, np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(values, "exponent"))
+
+    assert not [f for f in look(model.SerializeToString()).findings if f.code == "NL201"]
+
+
 @pytest.mark.parametrize("extent", [4096, 1 << 20, 1 << 40])
 def test_a_proof_needs_no_image_of_full_size(extent: int) -> None:
     def huge(model: onnx.ModelProto) -> None:
