@@ -102,7 +102,8 @@ class Readers:
         if not axes:
             return False
         rank = len(at.shape)
-        return {axis % rank for axis in axes if at.shape[axis % rank] != 1} <= set(at.axes)
+        reduced = {axis % rank for axis in axes if at.shape[axis % rank] != 1}
+        return bool(reduced) and reduced <= set(at.axes)
 
     def _over_channels(self, node: Node, at: Site) -> bool:
         rank = len(at.shape)

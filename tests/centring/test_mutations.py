@@ -65,7 +65,7 @@ FOUND = {
 }
 """Seeds that notice a mutation. Where one no longer does, another is searched for."""
 
-FOUND_IN_SOUP = {"siblings_may_be_centred": 225}
+FOUND_IN_SOUP = {"means_of_one_element_count": 412, "siblings_may_be_centred": 225}
 """The same among the random models that are made without a plan."""
 
 MUTATIONS: dict[str, Callable[[Patch], None]] = {}
@@ -348,6 +348,18 @@ def any_scale_has_a_constant_mean(patch: Patch) -> None:
 @mutation
 def weights_are_not_centred(patch: Patch) -> None:
     patch.setattr(centre, "centred", lambda _: Change("nothing", 2, lambda values: values))
+
+
+@mutation
+def means_of_one_element_count(patch: Patch) -> None:
+    original = Readers._is_mean
+
+    def mean(self: Readers, node: Any, at: Site) -> bool:
+        axes = zero_mean_moves.reduced_axes(node, self._constants) or ()
+        trivial = all(at.shape[axis % len(at.shape)] == 1 for axis in axes)
+        return original(self, node, at) or (node.op == "ReduceMean" and bool(axes) and trivial)
+
+    patch.setattr(Readers, "_is_mean", mean)
 
 
 @mutation
