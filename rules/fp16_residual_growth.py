@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
+from normlint import rewrite
 from normlint.context.places import Place
 from normlint.context.precision import HEADROOM, LARGEST_HALF, was_scaled
-from normlint.rewrite.rescale import EXPONENT, rescaled_stream
 from normlint.rule import Applicability, Diagnostic, NotFixed, Rewrite, Rule, Severity
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class FP16ResidualGrowth(Rule):
             last = next((norm for norm in reversed(stream.norms) if _reads(stream, norm)), None)
             if last is not None and (was_scaled(last) or _has_room(stream, context)):
                 continue
-            outcome = None if last is None else rescaled_stream(context, last, EXPONENT).outcome
+            outcome = None if last is None else _rescaled(context, last)
             yield Diagnostic(
                 f"the sums of a Pre-LN stream of {stream.depth} layers are float16: they grow with "
                 "depth, round away what late layers add, and may overflow",
@@ -122,3 +122,7 @@ def _has_room(stream: Stream, context: Context) -> bool:
         return False
     read = [context.precision.largest_read(norm, measured) for norm in stream.norms]
     return 0 < max(read, default=0.0) < LARGEST_HALF / HEADROOM
+
+
+def _rescaled(context: Context, norm: Normalization) -> Rewrite | NotFixed:
+    return rewrite.rescale.rescaled_stream(context, norm, rewrite.rescale.EXPONENT).outcome

@@ -76,7 +76,7 @@ def _parts(values: Array, wanted: Any) -> list[Array]:
         values = values.astype(dtype, copy=False)
     rank = len(wanted.shape)
     if values.ndim == rank + 1:
-        return list(values)
+        return [np.asarray(part) for part in values]
     fixed = rank > 0 and wanted.shape[0] == 1
     if values.ndim == rank and fixed and values.shape[0] > 1:
         return [values[index : index + 1] for index in range(values.shape[0])]

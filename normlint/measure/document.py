@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
+
+from normlint.graph import graph_path
 
 if TYPE_CHECKING:
     from normlint.context import Context
@@ -27,6 +30,7 @@ def _row(norm: Normalization, found: NormStatistics) -> dict[str, Any]:
     deviation = found.deviation.quantile(0.5)
     return {
         "kind": norm.kind.value,
+        "graph": graph_path(norm.anchor),
         "node": norm.anchor.name,
         "input": norm.x.name,
         "output": norm.y.name,
@@ -48,5 +52,6 @@ def _row(norm: Normalization, found: NormStatistics) -> dict[str, Any]:
     }
 
 
-def _short(number: float) -> float:
-    return float(f"{number:.6g}")
+def _short(number: float) -> float | None:
+    """Give a number in a few digits; None for one that JSON does not hold."""
+    return float(f"{number:.6g}") if math.isfinite(number) else None

@@ -10,20 +10,24 @@ import onnx
 from normlint.context.quantized import has_statistics
 from normlint.graph import build_graph
 from normlint.measure.calibration import read_samples
+from normlint.measure.exposing import expose
 from normlint.measure.statistics import NormStatistics
 from normlint.model import SaveError, ValuesUnavailable, save_bytes
 from normlint.usage import UsageError
 from normlint.verify.whole import runtime_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import numpy as np
+
     from normlint.context import Context
-    from normlint.graph import Graph, Tensor
     from normlint.measure.calibration import Samples
     from normlint.model import ModelFile
     from normlint.normalization import Normalization
+
+    Array = np.ndarray[Any, Any]
 
 
 @dataclass
@@ -45,22 +49,32 @@ def measure_norms(
     samples: Samples,
     done: Callable[[], None] = lambda: None,
 ) -> Measured:
-    """Run a model on samples and give what its norms saw; those in subgraphs are not measured.
+    """Run a model on samples and give what its norms saw, in loops once for each iteration.
 
     Raises UsageError where the model does not run on them.
     """
-    norms = [norm for norm in context.norms if is_visible(norm.x, context.graph)]
-    norms = [norm for norm in norms if has_statistics(norm)]
-    names = list(dict.fromkeys(norm.x.name for norm in norms))
+    norms = [norm for norm in context.norms if has_statistics(norm) and not norm.x.is_constant]
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    exposed = expose(proto, {norm.x.name: norm.x.dtype or norm.dtype for norm in norms})
+    norms = [norm for norm in norms if norm.x.name in exposed]
+    names = list(dict.fromkeys(exposed[norm.x.name].name for norm in norms))
     measured = Measured({norm.y.name: NormStatistics() for norm in norms})
-    session = open_session(model, names)
+    session = session_of(model, proto, ())
     for feed in samples.feeds(session.get_inputs()):
         values = dict(zip(names, run(session, names, feed), strict=True))
         for norm in norms:
-            measured.norms[norm.y.name].add(values[norm.x.name], norm)
+            where = exposed[norm.x.name]
+            for part in _iterations(values[where.name], where.loops):
+                measured.norms[norm.y.name].add(part, norm)
         measured.samples += 1
         done()
     return measured
+
+
+def _iterations(values: Array, loops: int) -> Iterator[Array]:
+    """Give the values of each iteration, which axes in front count."""
+    yield from values.reshape(-1, *values.shape[loops:]) if loops and values.size else (values,)
 
 
 @dataclass
@@ -78,26 +92,6 @@ class MeasureOnce:
             before = type(context)(graph, context.settings)
             self._found = measure_norms(self.model, before, read_samples(self.data))
         return self._found
-
-
-def is_visible(tensor: Tensor, graph: Graph) -> bool:
-    """Whether a tensor can be an output of the model: not in a subgraph nor in a function."""
-    if tensor.graph is not graph or tensor.is_constant:
-        return False
-    node = tensor.producer
-    return node is None or node.origin is None or not node.origin.functions
-
-
-def open_session(model: ModelFile, extra_outputs: list[str]) -> Any:
-    """Load a model into onnxruntime, without optimisation. Raises UsageError."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    known = {value.name for value in proto.graph.output}
-    given = {value.name for value in proto.graph.input}
-    for name in extra_outputs:
-        if name not in known and name not in given:
-            proto.graph.output.append(onnx.ValueInfoProto(name=name))
-    return session_of(model, proto, ())
 
 
 def session_of(model: ModelFile, proto: onnx.ModelProto, new_values: Any) -> Any:

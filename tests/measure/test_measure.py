@@ -167,3 +167,102 @@ def test_the_page_draws_what_the_norms_saw(tmp_path: Path) -> None:
     assert "What the norms saw on the data" in page
     assert page.count('<svg role="img" aria-label="Rows by') == 1
     assert "What the norms saw" not in normlint("check", str(path), *given[2:]).out
+
+
+FUNCTION = """
+<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+called (float[2,4] x) => (float[2,4] y) <float[4] scale = {1,2,3,4}> {
+    h = local.norm(x, scale)
+    z = local.norm(h, scale)
+    y = Identity(z)
+}
+<domain: "local", opset_import: ["" : 17]>
+norm (a, s) => (b) {
+    double = Add(a, a)
+    b = LayerNormalization(double, s)
+}
+"""
+BRANCH = """
+<ir_version: 8, opset_import: ["" : 17]>
+branch (float[2,4] x, bool take) => (float[2,4] y) <float[4] scale = {1,2,3,4}> {
+    y = If (take) <
+        then_branch = one () => (float[2,4] p) {
+            twice = Add(x, x)
+            p = LayerNormalization(twice, scale)
+        },
+        else_branch = other () => (float[2,4] q) { q = Identity(x) }
+    >
+}
+"""
+LOOP = """
+<ir_version: 8, opset_import: ["" : 17]>
+loop (float[2,4] x) => (float[2,4] y)
+<float[4] scale = {1,2,3,4}, int64 trips = {3}, bool on = {1}> {
+    y = Loop (trips, on, x) <
+        body = step (int64 i, bool c, float[2,4] carried) => (bool go, float[2,4] next) {
+            go = Identity(c)
+            twice = Add(carried, carried)
+            normed = LayerNormalization(twice, scale)
+            next = Add(normed, carried)
+        }
+    >
+}
+"""
+
+
+HALF = """
+<ir_version: 8, opset_import: ["" : 17]>
+half (float16[2,4] x) => (float16[2,4] y) <float[4] g = {1,2,3,4}> {
+    scale = Cast<to = 10>(g)
+    big = Mul(x, x)
+    y = LayerNormalization(big, scale)
+}
+"""
+
+
+def test_norms_in_functions_are_measured_call_by_call(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(3, 2, (5, 2, 4)).astype(np.float32)
+
+    first, second = measured(tmp_path, FUNCTION, x)["norms"]
+
+    assert first["graph"] == second["graph"] == "fn:local::norm"
+    assert first["range"] == pytest.approx([2 * x.min(), 2 * x.max()], rel=1e-5)
+    assert second["rows"] == 10
+    assert second["range"] != first["range"]
+
+
+@pytest.mark.parametrize("take", [True, False])
+def test_norms_in_branches_are_measured_where_they_run(tmp_path: Path, *, take: bool) -> None:
+    path, data = tmp_path / "model.onnx", tmp_path / "data.npz"
+    onnx.save(parser.parse_model(BRANCH), path)
+    x = np.random.default_rng(0).normal(3, 2, (5, 2, 4)).astype(np.float32)
+    np.savez(data, x=x, take=np.full(5, take))
+
+    ran = normlint("measure", str(path), "--data", str(data), "--output-format", "json")
+
+    norms = json.loads(ran.out)["models"][0]["norms"]
+    assert [norm["rows"] for norm in norms] == ([10] if take else [])
+    for norm in norms:
+        assert norm["range"] == pytest.approx([2 * x.min(), 2 * x.max()], rel=1e-5)
+
+
+def test_norms_in_loops_are_measured_in_each_iteration(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(3, 2, (5, 2, 4)).astype(np.float32)
+
+    (norm,) = measured(tmp_path, LOOP, x)["norms"]
+
+    assert norm["rows"] == 5 * 2 * 3
+    assert norm["graph"].startswith("graph/")
+    assert norm["range"][1] > 2 * x.max()
+
+
+def test_what_overflowed_is_written_as_none(tmp_path: Path) -> None:
+    x = np.full((3, 2, 4), 300, np.float16)
+    path, data = tmp_path / "model.onnx", tmp_path / "data.npz"
+    onnx.save(parser.parse_model(HALF), path)
+    np.savez(data, x=x)
+
+    ran = normlint("measure", str(path), "--data", str(data), "--output-format", "json")
+
+    (norm,) = json.loads(ran.out)["models"][0]["norms"]
+    assert norm["range"] == [None, None]
