@@ -47,10 +47,22 @@ def _paths() -> Iterator[Path]:
 
 
 def objects(photos: list[Image.Image], count: int, seed: int) -> list[Array]:
-    """Give squares of photographs, [1, 3, 224, 224], normalised as for ImageNet."""
+    """Give parts of photographs, the longer side 224, on black, normalised as for ImageNet.
+
+    Each is [1, 3, 224, 224]; the first ones are the photographs as they are.
+    """
     random = np.random.default_rng(seed)
-    squares = (_piece(photos, index, 224, 224, random) for index in range(count))
-    return [_planes((_floats(square) - _MEAN) / _DEVIATION) for square in squares]
+    found = []
+    for index in range(count):
+        photo = photos[index % len(photos)]
+        if index >= len(photos):
+            shape = [int(extent * random.uniform(0.6, 1.0)) for extent in photo.size]
+            photo = _piece(photos, index, *shape, random)
+        photo = photo.resize(_within(photo.size, 224))
+        square = Image.new("RGB", (224, 224))
+        square.paste(photo, ((224 - photo.size[0]) // 2, (224 - photo.size[1]) // 2))
+        found.append(_planes((_floats(square) - _MEAN) / _DEVIATION))
+    return found
 
 
 def lines(photos: list[Image.Image], count: int, seed: int) -> list[Array]:
@@ -88,6 +100,11 @@ def _piece(
     left = int(random.integers(0, photo.size[0] - wide + 1))
     top = int(random.integers(0, photo.size[1] - high + 1))
     return photo.resize((width, height), box=(left, top, left + wide, top + high))
+
+
+def _within(size: tuple[int, int], most: int) -> tuple[int, int]:
+    factor = most / max(size)
+    return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
 
 
 def _faded(image: Image.Image) -> Image.Image:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ _FORMS: dict[str, dict[str, Any]] = {
 _ALL = "… norms and residual additions (NL401-NL403)"
 _REPAIRS = {"… norms lifted (NL401, NL402)": "NL401,NL402", _ALL: "NL401,NL402,NL403"}
 _LINEAR = ["MatMul", "Gemm", "Conv", "ConvTranspose"]
+_COMMON = 10
+_MOVES = {"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Gather", "Concat", "Slice"}
 _PER_CHANNEL = 13
 """The opset from which on DequantizeLinear has an axis."""
 _LIMIT_REPAIRED, _LIMIT_PREPARED = 0.07, 0.05
@@ -152,10 +155,11 @@ class Bench:
         yield "… then linear operators only", self.error(ready)
 
     def alone(self) -> Iterator[tuple[str, float]]:
-        """Give each kind of operator, and the error that its quantisation alone leaves."""
-        kinds = {node.op_type for node in onnx.load(self.float).graph.node}
+        """Give common kinds of operators, and the error that each leaves, quantised alone."""
+        kinds = Counter(node.op_type for node in onnx.load(self.float).graph.node)
         quantises = set(QLinearOpsRegistry) | set(QDQRegistry)
-        for kind in sorted(kinds & quantises):
+        computing = {kind for kind, count in kinds.items() if count >= _COMMON} - _MOVES
+        for kind in sorted(computing & quantises):
             path = self.quantised(f"only-{kind}", op_types_to_quantize=[kind])
             yield f"{kind} alone", self.error(path)
 
