@@ -65,7 +65,7 @@ class Sizes:
     kept: frozenset[int] | None = None
     """Declared extents that stay, where larger ones become small ones."""
     alike: bool = False
-    """Whether all symbolic axes have the one extent, the first too."""
+    """Whether all symbolic axes but the first have the one extent."""
 
     def shapes(self, tensors: Sequence[Tensor], named: dict[str, int]) -> list[tuple[int, ...]]:
         """Give a shape for each tensor; the same symbolic extent is the same number everywhere.
@@ -94,9 +94,10 @@ class Sizes:
     def _open(self, size: int | str | None, named: dict[str, int], fixed: bool) -> int:
         if fixed:
             return self.fixed
-        if self.alike or not isinstance(size, str):
+        if not isinstance(size, str):
             return self.extent
-        return named.setdefault(size, self.extent + len(named) % 2 if named else self.first)
+        more = 0 if self.alike else len(named) % 2
+        return named.setdefault(size, self.extent + more if named else self.first)
 
 
 def feeds(tensors: Sequence[Tensor], sizes: Sizes) -> Iterator[tuple[str, Feed]]:
@@ -172,10 +173,10 @@ def assignments(
 def _pairs(hints: Sequence[int], rank: int) -> Iterator[Sizes]:
     """Give one extent to one axis and another to the rest: two constants may each ask for one."""
     for extent in hints:
-        yield Sizes(extent, rank, alike=True)
         for hint in hints:
-            yield Sizes(extent, rank, -1, hint, alike=True)
-            yield Sizes(extent, rank, 1, hint, alike=True)
+            yield Sizes(extent, rank, first=hint, alike=True)
+            yield Sizes(extent, rank, -1, hint, first=extent, alike=True)
+            yield Sizes(extent, rank, 1, hint, first=extent, alike=True)
 
 
 def _size(tensors: Sequence[Tensor]) -> int:
