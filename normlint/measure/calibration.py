@@ -45,18 +45,40 @@ class Samples:
     def feeds(self, inputs: Sequence[Any]) -> Iterator[Feed]:
         """Give one feed after the other for the inputs of an onnxruntime session.
 
-        Raises UsageError where an input has no array, or arrays count differently.
+        Raises UsageError where an input has no array or one of another shape, or where arrays count
+        differently.
         """
         wanted = {value.name: value for value in inputs}
         missing = sorted(wanted.keys() - self.arrays.keys())
         if missing:
-            raise UsageError(f"{self.source} has no array for the input {missing[0]}")
+            held = ", ".join(sorted(self.arrays)) or "nothing"
+            raise UsageError(f"{self.source} has no array for the input {missing[0]!r}, but {held}")
         parts = {name: _parts(self.arrays[name], value) for name, value in wanted.items()}
+        for name, value in wanted.items():
+            self._require_fit(parts[name], value)
         counts = {len(part) for part in parts.values() if len(part) > 1}
         if len(counts) > 1:
             raise UsageError(f"{self.source} holds arrays of {sorted(counts)} samples")
         for index in range(max(counts, default=1)):
             yield {name: part[index if len(part) > 1 else 0] for name, part in parts.items()}
+
+    def _require_fit(self, parts: Sequence[Array], wanted: Any) -> None:
+        if not parts:
+            raise UsageError(f"the array for the input {wanted.name!r} in {self.source} is empty")
+        part = parts[0]
+        # An input of unknown rank looks like a scalar.
+        fits = not wanted.shape or (
+            part.ndim == len(wanted.shape)
+            and all(
+                extent == other or not isinstance(other, int)
+                for extent, other in zip(part.shape, wanted.shape, strict=True)
+            )
+        )
+        if not fits:
+            raise UsageError(
+                f"the array for the input {wanted.name!r} in {self.source} has the shape "
+                f"{[*self.arrays[wanted.name].shape]}, and the model wants {wanted.shape}"
+            )
 
 
 def read_samples(path: Path) -> Samples:

@@ -110,7 +110,7 @@ def run(session: Any, names: list[str], feed: dict[str, Any]) -> list[Any]:
     try:
         found = session.run(wanted, feed) if wanted else []
     except Exception as fault:
-        reason = str(fault).splitlines()[0]
+        reason = " ".join(str(fault).split())
         raise UsageError(f"the model does not run on the data: {reason}") from fault
     values = dict(zip(wanted, found, strict=True)) | feed
     return [values[name] for name in names]

@@ -136,12 +136,18 @@ def test_one_sample_of_an_open_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    "arrays",
-    [{"y": np.zeros((1, 4))}, {"x": np.zeros((3, 1, 4)), "y": np.zeros((2, 1, 4))}],
-    ids=["missing", "unequal"],
+    ("arrays", "complaint"),
+    [
+        ({"y": np.zeros((1, 4))}, "no array for the input 'x', but y"),
+        ({}, "no array for the input 'x', but nothing"),
+        ({"x": np.zeros((3, 1, 4)), "y": np.zeros((2, 1, 4))}, r"arrays of \[2, 3\] samples"),
+        ({"x": np.zeros((1, 5)), "y": np.zeros((1, 4))}, r"'x' .* \[1, 5\], .* wants \[1, 4\]"),
+        ({"x": np.zeros((1, 4)), "y": np.zeros(4)}, r"'y' .* shape \[4\], .* wants \[1, 4\]"),
+        ({"x": np.zeros((0, 1, 4)), "y": np.zeros((1, 4))}, "'x' in data.npz is empty"),
+    ],
 )
-def test_arrays_that_do_not_fit(arrays: dict[str, np.ndarray]) -> None:
-    with pytest.raises(UsageError):
+def test_arrays_that_do_not_fit(arrays: dict[str, np.ndarray], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
         list(Samples(arrays, "data.npz").feeds([Input("x", [1, 4]), Input("y", [1, 4])]))
 
 
