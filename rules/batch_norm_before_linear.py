@@ -19,7 +19,9 @@ class BatchNormBeforeLinear(Rule):
 
     Reports a `BatchNormalization` on running statistics all of whose readers are a Conv, Gemm,
     MatMul, LSTM, GRU or RNN that can take it up exactly, also through layout operators, pooling
-    and Pad.
+    and Pad. And one that is added to a convolution of the same input, as in a block of RepVGG that
+    was not put together after training: the tap of the kernel that reads the place which it writes
+    takes it up.
 
     ## Why is this bad?
 
@@ -85,6 +87,15 @@ class BatchNormBeforeLinear(Rule):
             y = Conv<pads = [1,1,1,1]>(n, w)
         }
         """,
+        """
+        beside_a_convolution (float[1,2,4,4] x) => (float[1,2,4,4] y)
+        <float[2,1,3,1] w = {1,2,3,4,-1,0.5}, float[2] scale = {1.5,-2}, float[2] bias = {0.5,1},
+         float[2] mean = {0.1,-0.3}, float[2] var = {0.5,2}> {
+            n = BatchNormalization(x, scale, bias, mean, var)
+            c = Conv<pads = [1,0,1,0], group = 2>(x, w)
+            y = Add(n, c)
+        }
+        """,
         (
             """
             a_constant_image_for_the_borders (float[N,2,4,4] x) => (float[N,1,5,5] y)
@@ -120,10 +131,10 @@ class BatchNormBeforeLinear(Rule):
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Report each BatchNorm that can go forward."""
         for fold in context.folds.batch_norms:
-            if not fold.is_forward or fold.refusal:
+            if fold.direction is None or fold.is_backward or fold.refusal:
                 continue
             yield Diagnostic(
-                f"a BatchNorm can go into the {fold.into} behind it{fold.cost}",
+                f"a BatchNorm can go into the {fold.into} {fold.where} it{fold.cost}",
                 fold.node,
                 (*fold.nodes, *fold.linear),
                 fold.evidence,

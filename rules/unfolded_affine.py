@@ -131,9 +131,9 @@ class UnfoldedAffine(Rule):
         """Report each chain that can go."""
         for fold in context.folds.affines:
             ops = ", ".join(node.op for node in fold.nodes[:4])
-            where = "in front of" if fold.is_backward else "behind"
             yield Diagnostic(
-                f"{ops} by constants per channel can go into the {fold.into} {where} it{fold.cost}",
+                f"{ops} by constants per channel can go into the {fold.into} {fold.where} it"
+                f"{fold.cost}",
                 fold.node,
                 (*fold.nodes, *fold.linear),
                 fold.evidence,

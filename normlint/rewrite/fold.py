@@ -16,6 +16,8 @@ class Direction(StrEnum):
 
     BACKWARD = "backward"
     FORWARD = "forward"
+    BESIDE = "beside"
+    """Into a convolution of the same input, to which it is added."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,13 @@ class Fold:
     def is_forward(self) -> bool:
         """Whether it goes into what is behind it."""
         return self.direction is Direction.FORWARD
+
+    @property
+    def where(self) -> str:
+        """Say where what takes it up stands."""
+        return {Direction.BACKWARD: "in front of", Direction.FORWARD: "behind"}.get(
+            self.direction or Direction.BESIDE, "beside"
+        )
 
     @property
     def into(self) -> str:

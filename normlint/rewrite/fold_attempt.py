@@ -10,6 +10,7 @@ from normlint.context.linear import Blocked
 from normlint.rewrite.centre_region import rounding
 from normlint.rewrite.fold import Direction, Fold
 from normlint.rewrite.fold_backward import Backward
+from normlint.rewrite.fold_beside import Beside
 from normlint.rewrite.fold_forward import Forward
 from normlint.rule import Applicability, NotFixed, Rewrite
 
@@ -44,6 +45,23 @@ def forward(
     except Blocked as blocked:
         return blocked.not_fixed
     return described(node, Direction.FORWARD, affine, edits, search)
+
+
+def beside(node: Node, source: Tensor, axis: int, affine: Affine, weights: Weights) -> Fold | None:
+    """Try to fold a scale and shift into a convolution of the same input that it is added to."""
+    search = Beside(node, weights)
+    edits = search.fold(source, axis, affine)
+    if edits is None:
+        return None
+    rewrite = Rewrite(
+        f"fold {node.op} into the {search.linear[0].op} beside it",
+        Applicability.SAFE,
+        edits,
+        tuple(dict.fromkeys(search.nodes)),
+        rounding=rounding(edits),
+    )
+    evidence = {"direction": Direction.BESIDE.value, "linear": 1, **_spread(affine)}
+    return Fold(node, (node,), tuple(search.linear), Direction.BESIDE, rewrite, evidence=evidence)
 
 
 def described(

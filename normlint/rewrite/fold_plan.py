@@ -83,7 +83,7 @@ class Folds:
         return replace(unsafe, rewrite=rewrite, refusal=fold.refusal)
 
     def _attempt(self, node: Node, weights: Weights) -> Fold:
-        from normlint.rewrite.fold_attempt import backward, forward
+        from normlint.rewrite.fold_attempt import backward, beside, forward
 
         try:
             affine = of_batch_norm(node, weights)
@@ -98,8 +98,11 @@ class Folds:
             if isinstance(outcome, Fold):
                 return outcome
             refusals[direction] = outcome
+        found = beside(node, node.inputs[0], 1, affine, weights)
+        if found is not None:
+            return found
         evidence = {key.value: value.reason.value for key, value in refusals.items()}
-        return Fold(node, (node,), refusal=_telling(refusals), evidence=evidence)
+        return Fold(node, (node,), refusal=_telling(node, refusals), evidence=evidence)
 
     def _parts_of_norms(self) -> set[Node]:
         """Give the nodes of norms that other rules answer for."""
@@ -123,7 +126,21 @@ def _is_running(fact: Normalization | NearNorm) -> bool:
     return isinstance(fact, Normalization) and fact.kind is Kind.BATCH and not fact.training
 
 
-def _telling(refusals: dict[Direction, NotFixed]) -> NotFixed:
-    """Choose the reason that says most: that of a linear operator which was reached."""
-    found = list(refusals.values())
-    return next((r for r in found if r.reason is not Reason.NO_LINEAR_NEIGHBOUR), found[0])
+def _telling(node: Node, refusals: dict[Direction, NotFixed]) -> NotFixed:
+    """Choose the reason that says most: that of a linear operator which was reached.
+
+    Where one was reached on either side, it is the one in front; but behind a residual sum, which
+    is read elsewhere nearly always, it is what stands on the other side.
+    """
+    from normlint.rewrite.fold_sums import is_sum
+
+    ways = [(key.value, refusal) for key, refusal in refusals.items()]
+    producer = node.inputs[0].producer
+    if producer is not None and is_sum(producer):
+        ways.reverse()
+    told = [way for way in ways if way[1].reason is not Reason.NO_LINEAR_NEIGHBOUR]
+    if not told:
+        return refusals[Direction.BACKWARD]
+    (_, first), *others = told
+    more = [f"; and {way}: {other.detail}" for way, other in others if other.detail != first.detail]
+    return replace(first, detail="".join((first.detail, *more)))
