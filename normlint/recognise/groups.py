@@ -44,7 +44,13 @@ def group_norms(
 
     An InstanceNormalization without an affine of its own takes the one behind it as well.
     """
-    return [_grouped(norm, constants) or _with_affine(norm, constants) or norm for norm in norms]
+    return [
+        _grouped(norm, constants)
+        or _of_rows(norm, constants)
+        or _with_affine(norm, constants)
+        or norm
+        for norm in norms
+    ]
 
 
 def _grouped(norm: Normalization, constants: Constants) -> Normalization | None:
@@ -106,6 +112,40 @@ def _plain(norm: Normalization) -> Normalization | None:
     if norm.has_scale or norm.has_bias:
         return None
     return replace(norm, form=Form.DECOMPOSED, op_type=None, scale=None, bias=None)
+
+
+def _of_rows(norm: Normalization, constants: Constants) -> Normalization | None:
+    """Read [rows, G, C/G] made to [rows, C] behind an InstanceNormalization, with its affine.
+
+    How the rows were made does not matter: the affine tells groups from channels.
+    """
+    around = reshaped_around(norm)
+    if around is None or norm.op_type != "InstanceNormalization" or norm.has_scale or norm.has_bias:
+        return None
+    made, joined = around.made(constants), reshaped(around.after, constants)
+    if made is None or joined is None or len(made) != 3 or len(joined) != 2:
+        return None
+    groups, size, channels = made[1], made[2], joined[1]
+    if not isinstance(groups, int) or not isinstance(size, int) or groups * size != channels:
+        return None
+    tail = Channels(constants, len(joined), groups * size).affine_after(around.after.y)
+    if not any(step is not None and step.size > 1 for step in (tail.scale, tail.bias)):
+        return None
+    combined = _Combined(norm, tail, GroupSplit(groups, groups * size), len(joined))
+    return replace(
+        norm,
+        kind=Kind.GROUP,
+        form=Form.DECOMPOSED,
+        nodes=in_order([*norm.nodes, *around.between, around.after, *tail.nodes]),
+        y=tail.y,
+        axes=(-2, -1),
+        scale=combined.scale(),
+        bias=combined.bias(),
+        op_type=None,
+        groups=groups,
+        quantized=quantized(norm.x, tail.y),
+        steps={"normalised": norm.anchor, "join": around.after},
+    )
 
 
 def _with_affine(norm: Normalization, constants: Constants) -> Normalization | None:

@@ -388,3 +388,31 @@ def test_rows_may_be_merged_while_the_groups_become_channels_again() -> None:
     assert norm.axes == (-2, -1)
     assert norm.scale is not None
     assert norm.scale.shape == (1, 1, 4)
+
+
+def test_rows_of_groups_may_come_from_any_axes() -> None:
+    text = f"""
+        g (float[2,3,4] x) => (float[6,4] y)
+        <int64[3] split = {{6,2,2}}, int64[2] rows = {{6,4}}, {PLAIN},
+         float[4] scale = {{{VALUES}}}, float[4] bias = {{{VALUES}}}> {{
+            r = Reshape(x, split) {OPERATOR} j = Reshape(n, rows) {TAIL}
+        }}
+    """
+    norm = norm_of(text)
+
+    assert norm.kind is Kind.GROUP
+    assert norm.groups == 2
+    assert norm.scale is not None
+    assert norm.scale.shape == (1, 4)
+    assert norm.elements == 2
+
+
+def test_rows_of_groups_without_an_affine_stay_instances() -> None:
+    text = f"""
+        g (float[2,3,4] x) => (float[6,4] y)
+        <int64[3] split = {{6,2,2}}, int64[2] rows = {{6,4}}, {PLAIN}> {{
+            r = Reshape(x, split) {OPERATOR} y = Reshape(n, rows)
+        }}
+    """
+
+    assert norm_of(text).kind is Kind.INSTANCE
