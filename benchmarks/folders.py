@@ -20,7 +20,7 @@ from cases import NORMLINT, ROOT
 from process import Once, once
 from tools import installed
 
-COPIES = 6
+COPIES = 40
 RUNS = 2
 REGISTRY, CORES = 100_000, 64
 ONE = "--jobs 1"

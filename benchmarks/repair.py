@@ -15,6 +15,9 @@ from cases import GIGABYTES, NORMLINT, Case
 from process import Once, once
 from tables import operators
 
+PAST_PROTOBUF = 3
+"""Gigabytes that no parser takes whole."""
+
 
 @dataclass(frozen=True)
 class Repair:

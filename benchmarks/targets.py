@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cases import CHECK, LOAD, MEGABYTES, NODES, REPAIR, STACKS
@@ -16,11 +17,24 @@ if TYPE_CHECKING:
 OWN = {LOAD, CHECK, REPAIR}
 
 
+@dataclass(frozen=True)
+class Target:
+    """What is promised and what was measured."""
+
+    name: str
+    limit: str
+    measured: str
+    by_cpu: str = ""
+    """The same by processor time, which a busy machine does not change much."""
+
+
 def targets_text(sections: list[Section], repair: Repair, folder: Folder) -> str:
     """Write the table of what is promised and what was measured, both as ratios or sizes."""
-    lines = ["## Promised and measured\n", "| | at most | measured |", "|---|---|---|"]
-    for name, limit, value in [*_checks(sections), *_rest(repair, folder)]:
-        lines.append(f"| {name} | {limit} | {value} |")
+    lines = ["## Promised and measured\n", "| | at most | measured | by CPU time |"]
+    lines.append("|---|---|---|---|")
+    for target in (*_weights(sections), *_nodes(sections), *_rest(repair, folder)):
+        figures = f"{target.limit} | {target.measured} | {target.by_cpu}"
+        lines.append(f"| {target.name} | {figures} |")
     return "\n".join([*lines, ""])
 
 
@@ -28,47 +42,43 @@ def _find(sections: list[Section], kind: str, size: int) -> Section:
     return next(s for s in sections if (s.case.kind, s.case.size) == (kind, size))
 
 
-def _checks(sections: list[Section]) -> Iterator[tuple[str, str, str]]:
+def _weights(sections: list[Section]) -> Iterator[Target]:
     large, small = _find(sections, "weights", MEGABYTES[-1]), _find(sections, "nodes", NODES)
     check, skeleton = large.result(CHECK), small.result(CHECK)
-    if check and skeleton:
-        what = f"check with {MEGABYTES[-1]} MB of weights, to that of the same graph without"
-        yield f"{what}: time", "1.1", f"{check.wall / skeleton.wall:.2f}"
-        yield f"{what}: memory", "1.2", f"{check.memory / skeleton.memory:.2f}"
-        rest = [row.result for row in large.rows if row.name not in OWN and row.ended]
-        others = [result for result in rest if result]
-        if others:
-            what = "the same check, to the best of the other tools"
-            fastest, smallest = (min(o.wall for o in others), min(o.memory for o in others))
-            yield f"{what}: time", "0.2", f"{check.wall / fastest:.2f}"
-            yield f"{what}: memory", "0.2", f"{check.memory / smallest:.2f}"
-    yield from _by_nodes(sections)
+    if not check or not skeleton:
+        return
+    what = f"check with {MEGABYTES[-1]} MB of weights, to that of the same graph without"
+    wall, cpu = check.wall / skeleton.wall, check.cpu / skeleton.cpu
+    yield Target(f"{what}: time", "1.1", f"{wall:.2f}", f"{cpu:.2f}")
+    yield Target(f"{what}: memory", "1.2", f"{check.memory / skeleton.memory:.2f}")
+    others = [row.result for row in large.rows if row.name not in OWN and row.ended and row.result]
+    if others:
+        what = "the same check, to the best of the other tools"
+        wall = check.wall / min(other.wall for other in others)
+        cpu = check.cpu / min(other.cpu for other in others)
+        yield Target(f"{what}: time", "0.2", f"{wall:.2f}", f"{cpu:.2f}")
+        memory = check.memory / min(other.memory for other in others)
+        yield Target(f"{what}: memory", "0.2", f"{memory:.2f}")
 
 
-def _by_nodes(sections: list[Section]) -> Iterator[tuple[str, str, str]]:
+def _nodes(sections: list[Section]) -> Iterator[Target]:
     middle, most = (_find(sections, "nodes", size) for size in STACKS[1:])
     check, load, largest = middle.result(CHECK), middle.result(LOAD), most.result(CHECK)
-    if not check or not load:
-        return
-    yield (
-        f"check of {STACKS[1]:,} nodes, to onnx.load: time",
-        "3.5",
-        f"{check.wall / load.wall:.2f}",
-    )
-    if largest:
-        start = _find(sections, "sample", 0).result(CHECK)
-        base = start.wall if start else 0
-        a_node = [(r.wall - base) / n for r, n in zip((check, largest), STACKS[1:], strict=True)]
-        what = f"time a node without start-up, {STACKS[2]:,} to {STACKS[1]:,} nodes"
-        yield what, "1.2", f"{a_node[1] / a_node[0]:.2f}"
+    start = sections[0].result(CHECK)
+    if check and load:
+        what = f"check of {STACKS[1]:,} nodes, to onnx.load: time"
+        yield Target(what, "3.5", f"{check.wall / load.wall:.2f}", f"{check.cpu / load.cpu:.2f}")
+    if check and largest and start:
+        what = f"time a node, {STACKS[2]:,} to {STACKS[1]:,} nodes, less that of 3 nodes"
+        more = STACKS[1] / STACKS[2]
+        wall = more * (largest.wall - start.wall) / (check.wall - start.wall)
+        cpu = more * (largest.cpu - start.cpu) / (check.cpu - start.cpu)
+        yield Target(what, "1.2", f"{wall:.2f}", f"{cpu:.2f}")
 
 
-def _rest(repair: Repair, folder: Folder) -> Iterator[tuple[str, str, str]]:
+def _rest(repair: Repair, folder: Folder) -> Iterator[Target]:
     what = f"repair of {repair.gigabytes} GB {repair.where}"
-    yield f"{what}: peak memory", "1 GB", f"{repair.took.memory:.0f} MiB"
-    yield f"{what}: bytes written", "1 %", f"{100 * repair.share:.6f} %"
-    yield (
-        f"a folder with {folder.workers} processes, to one: time",
-        "0.59",
-        f"{1 / folder.gain:.2f}",
-    )
+    yield Target(f"{what}: peak memory", "1 GB", f"{repair.took.memory:.0f} MiB")
+    yield Target(f"{what}: bytes written", "1 %", f"{100 * repair.share:.6f} %")
+    what = f"a folder with {folder.workers} processes, to one: time"
+    yield Target(what, "0.59", f"{1 / folder.gain:.2f}")
