@@ -45,14 +45,23 @@ def test_a_profile_selects_alone(path: Path) -> None:
     assert normlint("check", str(path), "--before-quantization", "--select", "NL1").code == 2
 
 
-def test_what_is_excluded_is_not_quantised(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["int8", "per channel", "integer operators"])
+@pytest.mark.parametrize("fused", [True, False], ids=["operators", "spelled out"])
+def test_what_is_excluded_is_not_quantised(tmp_path: Path, form: str, *, fused: bool) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(float_model(fused=fused, gain=4.0), path)
     names = json.loads(normlint("norms", str(path), "--list", "nodes-to-exclude").out)
 
-    options = STATIC["int8"] | {"nodes_to_exclude": names}
+    options = STATIC[form] | {"nodes_to_exclude": names}
     found = quantised(tmp_path, onnx.load(path), **options)
 
+    nodes = (1 if fused else 9) * NORMS
     assert open_findings(found) == {}
-    assert len(names) == 9 * NORMS + 2 * BLOCKS + 1, "norms, sums, biases in front, and the input"
+    assert len(names) == nodes + 2 * BLOCKS + 1, "norms, sums, biases in front, and the input"
+    ops = [node.op_type for node in onnx.load(found).graph.node]
+    linear = "QLinearMatMul" if form == "integer operators" else "MatMul"
+    assert ops.count(linear) == 2 * BLOCKS + 1, "linear operators are quantised all the same"
+    assert ops.count("QuantizeLinear") >= BLOCKS
 
 
 @pytest.mark.parametrize("form", ["nodes-to-exclude", "layer-precisions", "ignored-scope"])
