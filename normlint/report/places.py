@@ -23,7 +23,7 @@ def repository_path(path: str) -> str:
     Links are followed, as the programs that read it do.
     """
     whole = Path(path).resolve()
-    root = repository(Path())
+    root = repository(Path.cwd())
     return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else whole.as_posix()
 
 
@@ -32,6 +32,19 @@ def uri(path: str) -> str:
     place = repository_path(path)
     encoded = quote(place.encode("utf-8", "surrogateescape"))
     return f"file://{encoded}" if place.startswith("/") else encoded
+
+
+def source_place(source: str) -> tuple[str, int] | None:
+    """Give the URI and line of `file:line`, where the file lies in the repository."""
+    path, _, line = source.rpartition(":")
+    if not line.isdecimal() or not 0 < int(line) < 2**31 or "\0" in path:
+        return None
+    try:
+        place = Path(path).resolve()
+        inside = place.is_relative_to(repository(Path.cwd())) and place.is_file()
+    except OSError:
+        return None
+    return (uri(path), int(line)) if inside else None
 
 
 def said(node: str, output: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from normlint import __version__
 from normlint.report.documents import dumps
 from normlint.report.look import visible
-from normlint.report.places import said, uri
+from normlint.report.places import said, source_place, uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,7 +113,17 @@ def _result(
     }
     if finding.code in index:
         result["ruleIndex"] = index[finding.code]
+    if finding.source and (place := source_place(finding.source)):
+        result["relatedLocations"] = [_written(*place)]
     return result
+
+
+def _written(uri: str, line: int) -> dict[str, Any]:
+    """Give the place in the source of the network."""
+    return {
+        "physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}},
+        "message": {"text": "written here"},
+    }
 
 
 def _message(finding: Finding) -> str:

@@ -130,6 +130,29 @@ def test_sarif_leaves_out_what_does_not_count_and_tells_of_unread_files() -> Non
     assert "models/empty.onnx was not checked" in note["message"]["text"]
 
 
+def test_sarif_points_to_the_source_where_it_lies_in_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "my model.py").write_text("")
+    sources = ["my model.py:7", "none.py:7", "my model.py:0", "my model.py", "/etc/hostname:1"]
+    sources += ["x\0y:1", "n" * 5000 + ":1", "my model.py:" + "9" * 30]
+    findings = [
+        replace(made.layer_norm(number), source=source) for number, source in enumerate(sources)
+    ]
+    document = json.loads(rendered("sarif", Report((made.model("m.onnx", *findings),))))
+    jsonschema.validate(document, SARIF_SCHEMA)
+    related = [result.get("relatedLocations") for result in document["runs"][0]["results"]]
+
+    assert related[1:] == [None] * 7
+    [place] = related[0]
+    assert place["physicalLocation"] == {
+        "artifactLocation": {"uri": "my%20model.py"},
+        "region": {"startLine": 7},
+    }
+
+
 def test_sarif_uris_are_encoded() -> None:
     report = Report((made.model("a b/ü%.onnx", made.STAYS),))
     [result] = json.loads(rendered("sarif", report))["runs"][0]["results"]
