@@ -13,6 +13,7 @@ import numpy as np
 
 from normlint.context.linear import Blocked
 from normlint.rewrite.fold_outputs import has_activation, rebuilt
+from normlint.rewrite.fold_quantized import behind_dequantize
 from normlint.rewrite.fold_sums import is_sum
 from normlint.rewrite.fold_weights import check_shift, computed, type_of, vector
 from normlint.rule import NewNode, Redirect, Replace
@@ -126,31 +127,36 @@ def _without(total: Node, rest: list[Tensor]) -> Edit:
 
 def _own_tap(conv: Node, source: Tensor, channels: int) -> tuple[int, ...] | None:
     """Find the tap by which a convolution reads the place that it writes; None without one."""
-    weight, attrs = conv.input(1), conv.attrs
-    shape = None if weight is None else weight.shape
-    if shape is None or not all(isinstance(extent, int) for extent in shape):
-        return None
-    made, read, *kernel = (int(extent) for extent in shape if isinstance(extent, int))
-    groups = int(attrs.get("group", 1))
-    if has_activation(conv) or made != channels or read * groups != channels:
-        return None
-    if any(step != 1 for step in attrs.get("strides") or ()):
+    kernel = _kernel(conv, channels)
+    if kernel is None or source.rank not in {None, len(kernel) + 2}:
         return None
     count = len(kernel)
-    dilations = attrs.get("dilations") or [1] * count
+    dilations = conv.attrs.get("dilations") or [1] * count
     pads = _pads(conv, kernel, dilations)
-    if pads is None or source.rank not in {None, count + 2}:
-        return None
     place = []
-    for k in range(count):
-        before, after, step = pads[k], pads[k + count], dilations[k]
-        if before + after != step * (kernel[k] - 1) or before % step or before // step >= kernel[k]:
+    for k, (taps, step) in enumerate(zip(kernel, dilations, strict=True)):
+        before, after = pads[k], pads[k + count]
+        if before + after != step * (taps - 1) or before % step or before // step >= taps:
             return None
         place.append(before // step)
     return tuple(place)
 
 
-def _pads(conv: Node, kernel: list[int], dilations: list[int]) -> list[int] | None:
+def _kernel(conv: Node, channels: int) -> list[int] | None:
+    """Give the extents of a kernel that makes as many channels as it reads, place by place."""
+    weight, attrs = conv.input(1), conv.attrs
+    shape = None if weight is None else weight.shape
+    if weight is None or shape is None or behind_dequantize(weight) is not None:
+        return None
+    known = [extent for extent in shape if isinstance(extent, int)]
+    if len(known) != len(shape) or any(step != 1 for step in attrs.get("strides") or ()):
+        return None
+    made, read, *kernel = known
+    fits = made == channels == read * int(attrs.get("group", 1))
+    return kernel if fits and not has_activation(conv) else None
+
+
+def _pads(conv: Node, kernel: list[int], dilations: list[int]) -> list[int]:
     """Give the zeros in front, then behind, of every axis."""
     count = len(kernel)
     auto = conv.attrs.get("auto_pad", "NOTSET")

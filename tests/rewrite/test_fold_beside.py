@@ -72,6 +72,13 @@ def test_no_other_arrangement_is_taken_for_one() -> None:
     assert BATCH_NORM in ops(folded(read.replace("t = ", "z = Sigmoid(c)\nt = ")))
     fused = block('com.microsoft.FusedConv<activation = "Relu", pads = [1,1,1,1]>(x, w)')
     assert BATCH_NORM in ops(folded(fused))
+    quantised = block().replace(
+        "> {", ", int8[2,2,3,3] q = {" + "5," * 35 + "5}, float k = {0.1}> {", 1
+    )
+    quantised = quantised.replace("c = Conv", "r = DequantizeLinear(q, k)\nc = Conv").replace(
+        "x, w)", "x, r)"
+    )
+    assert BATCH_NORM in ops(folded(quantised))
 
 
 @settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
