@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from normlint.normalization import Normalization
     from normlint.rewrite.centre_plan import Plan
 
+_MOST_REASONS = 3
+"""Reasons that a message names; all are in the evidence."""
+
 
 class LayerNormToRMSNorm(Rule):
     """LayerNorms whose input can be made, or is, of mean zero could be RMSNorms.
@@ -185,12 +188,21 @@ def _message(stream: Stream, made: Plan) -> str:
     message = f"{count} of {total} LayerNorm{'s' * (total > 1)} of this stream can be RMSNorm"
     if made.left:
         stay = "1 of them stays" if len(made.left) == 1 else f"{len(made.left)} of them stay"
-        message += f"; {stay}: {_most(made.left.values()).detail}"
+        message += f"; {stay}: {_reasons(made.left.values())}"
     if stream.pins:
-        message += f"; {len(stream.pins)} cannot: {_most(stream.pins.values()).detail}"
+        message += f"; {len(stream.pins)} cannot: {_reasons(stream.pins.values())}"
     if made.extra_bytes:
         message += f"; copies {made.extra_bytes:,} bytes of weights that others read as well"
     return message
+
+
+def _reasons(found: Iterable[NotFixed | Pin]) -> str:
+    """Give the reasons, the most frequent ones first, with how often each holds."""
+    counted = Counter(reason.detail for reason in found).most_common()
+    if len(counted) == 1:
+        return counted[0][0]
+    shown = [f"{detail} ({count})" for detail, count in counted[:_MOST_REASONS]]
+    return ", ".join(shown) + ", …" * (len(counted) > _MOST_REASONS)
 
 
 def _most(reasons: Iterable[NotFixed | Pin]) -> NotFixed | Pin:
