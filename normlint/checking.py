@@ -12,6 +12,7 @@ from normlint.model.remote import is_url
 from normlint.outputs import parse_outputs, write_outputs
 from normlint.plugins import load_cards, load_rules
 from normlint.report import DRAWS_NORMS, TELLS_MEASUREMENTS, stream
+from normlint.report.look import visible
 from normlint.report.progress import Progress
 from normlint.report.settings import settings_text
 from normlint.report.view import View
@@ -134,7 +135,7 @@ def _known_marked(
 def _shown(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> str:
     targets = discover(paths, resolver.for_folder, allow_empty=wishes.allow_empty)
     if wishes.show_files:
-        return "".join(f"{target.name}\n" for target in targets)
+        return "".join(f"{visible(target.name)}\n" for target in targets)
     first = _config_of(targets[0], resolver) if targets else resolver.for_folder(Path())
     return settings_text(first)
 

@@ -41,7 +41,7 @@ def _annotation(path: str, findings: list[Finding]) -> str:
     if named:
         more = f" and {len(findings) - len(named)} more" if len(findings) > len(named) else ""
         text += f" ({', '.join(named)}{more})"
-    file, title = _property(repository_path(path)), _property(f"normlint {first.code}")
+    file, title = _property(visible(repository_path(path))), _property(f"normlint {first.code}")
     command = _COMMANDS[first.severity.value]
     return f"::{command} file={file},line=1,title={title}::{_data(text)}"
 

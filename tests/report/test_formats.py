@@ -273,6 +273,27 @@ def test_a_hostile_name_is_shown_whole_and_does_no_harm(form: str, name: str) ->
         assert len(text.splitlines()) == len(tame.splitlines())
 
 
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_hostile_name_of_a_file_does_no_harm_either(form: str, name: str) -> None:
+    path = f"{name.replace('/', '|')}\udcff.onnx"
+    text = rendered(form, Report((made.model(path, made.layer_norm(0)), made.model("m.onnx"))))
+    tame = rendered(form, Report((made.model("t.onnx", made.layer_norm(0)), made.model("m.onnx"))))
+
+    text.encode()
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text)
+    assert form == "github" or not re.search(r"^\s*::", text, re.MULTILINE)
+    assert not re.search(r"##\w*\[", text)
+    assert len(text.splitlines()) == len(tame.splitlines())
+    if form == "html":
+        assert page(text).tags == page(tame).tags
+    if form == "junit":
+        suite = ET.fromstring(text)[0]  # noqa: S314 - our own document
+        assert suite.attrib["name"] == visible(path)
+    if form in {"json", "sarif", "gitlab"}:
+        json.loads(text)
+
+
 def test_findings_that_differ_in_numbers_are_told_once_with_what_differs() -> None:
     findings = [
         replace(made.layer_norm(layer), message=f"off by {layer}.{layer}e-3 of t{layer}")
