@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import TensorProto
 
 from normlint.context.linear import (
     LINEAR,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from normlint.rewrite.fold_use import Absorbed
     from normlint.rule import Edit, Operand
 
+_NARROW = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16))
 _MOST = 256
 """Tensors downstream that are followed."""
 
@@ -114,6 +116,7 @@ class Forward:
             self.edits.append(Replace(absorbed.tensors, absorbed.by))
             return []
         passages = self._passages(node, tensor, axis, affine)
+        _check_narrowing(node, affine)
         self.nodes.append(node)
         if passages[0].pad is not None:
             self._pad(node, given, passages[0], affine)
@@ -171,6 +174,15 @@ class Forward:
         else:
             attrs["value"] = value
         self.edits.append(Replace((node.y,), NewNode("Pad", (source, *rest), attrs, node)))
+
+
+def _check_narrowing(node: Node, affine: Affine) -> None:
+    """Raise Blocked where a Cast would round, or cut off, what is not scaled and shifted yet."""
+    if node.op != "Cast" or node.y.dtype not in _NARROW or node.inputs[0].dtype in _NARROW:
+        return
+    if affine.has_shift or np.any(np.abs(affine.scale) < 1):
+        detail = "a Cast to half precision stands between, and would come first"
+        raise Blocked(Reason.TYPE_MISMATCH, node, detail)
 
 
 def _blocked(not_fixed: NotFixed) -> Blocked:

@@ -105,6 +105,40 @@ def test_a_cast_between_floats_is_passed_where_the_range_does() -> None:
     assert [reason_of(finding) for finding in report.findings] == ["type-mismatch"]
 
 
+@pytest.mark.parametrize("shift", [True, False])
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_cast_to_half_precision_comes_first_only_where_nothing_is_lost(
+    factor: float, *, shift: bool
+) -> None:
+    tensors = {
+        "w": np.ones((2, 2), np.float16),
+        "s": np.full(2, factor, np.float32),
+        "b": np.full(2, 1.0 if shift else 0.0, np.float32),
+        "m": np.zeros(2, np.float32),
+        "v": np.full(2, 1 - 1e-5, np.float32),
+    }
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["n"]),
+        helper.make_node("Cast", ["n"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["h", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [3, 2])],
+        [numpy_helper.from_array(values, name) for name, values in tensors.items()],
+    )
+    before = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    report, after = repaired(before)
+
+    if factor > 1 and not shift:
+        assert ops(after) == ["Cast", "MatMul"]
+    else:
+        assert [reason_of(finding) for finding in report.findings] == ["type-mismatch"]
+
+
 def test_a_weight_that_leaves_its_type_is_refused() -> None:
     weight = np.full((2, 2, 2, 2), 400.0)
     before = conv_norm(np.float16, weight=weight, scale=(300.0, 1.0))
