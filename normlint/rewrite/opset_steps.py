@@ -214,7 +214,8 @@ def _dft(draft: Draft) -> None:
     draft.put(2, Computed((), TensorProto.INT64, lambda: np.asarray(axis, np.int64)))
 
 
-def _average_pool(draft: Draft) -> None:
+def _pool(draft: Draft) -> None:
+    """Refuse what rounds up: a window that begins beyond the end is left out since then."""
     if draft.attrs.get("ceil_mode", 0):
         raise Unfaithful("its ceil_mode counts padding in another way there")
 
@@ -277,7 +278,9 @@ CONVERTERS: dict[tuple[str, int], Convert] = {
     ("RoiAlign", 16): _roi_align,
     ("Split", 18): _split,
     **{(f"Reduce{what}", 18): _attribute_to_input("axes", 1) for what in _REDUCTIONS},
-    ("AveragePool", 19): _average_pool,
+    ("AveragePool", 19): _pool,
+    ("MaxPool", 22): _pool,
+    ("LpPool", 22): _pool,
     ("GridSample", 20): _grid_sample,
     ("DFT", 20): _dft,
     ("GroupNormalization", 21): _group_norm,

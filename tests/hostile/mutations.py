@@ -125,11 +125,12 @@ def _nested(random: Random, data: bytes) -> bytes:
     inner = data[: random.randrange(200)]
     for level in range(random.choice((10, 90, 120, 400))):
         number = (1, 5, 6)[level % 3]
-        inner = helper.make_attribute("x", inner).SerializeToString()[:0] + _field(number, inner)
-    return data + _field(7, inner)
+        inner = helper.make_attribute("x", inner).SerializeToString()[:0] + field(number, inner)
+    return data + field(7, inner)
 
 
-def _field(number: int, value: bytes) -> bytes:
+def field(number: int, value: bytes) -> bytes:
+    """Serialise a field whose value has a length."""
     size, encoded = len(value), bytearray([number << 3 | 2])
     while size > 0x7F:
         encoded.append(size & 0x7F | 0x80)

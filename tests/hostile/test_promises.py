@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import onnx
 import pytest
 from graphs import parse
 from onnx import TensorProto
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).parents[2]
+PROMISE = re.compile(r"^\| (?P<promise>.+?) \| (?P<tests>`.+`) \|$", re.MULTILINE)
 WATCHED = """
 import json, sys
 seen = []
@@ -144,3 +145,76 @@ def test_two_at_once_leave_one_whole_model(folder: Path) -> None:
     assert {run.wait(120) for run in runs} <= {0, 1}
     assert [node.op_type for node in onnx.load(path).graph.node] == ["Conv"]
     assert sorted(entry.name for entry in folder.iterdir()) == ["m.onnx", "side.data"]
+
+
+EVALUATING = frozenset(("eval", "exec", "compile", "__import__"))
+UNPICKLING = frozenset(("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"))
+
+
+@pytest.mark.parametrize("folder", ["normlint", "rules"])
+def test_no_source_evaluates_or_unpickles(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id=name)):
+                    assert name not in EVALUATING, path
+                case ast.Import(names=names):
+                    assert UNPICKLING.isdisjoint(n.name.partition(".")[0] for n in names), path
+                case ast.ImportFrom(module=str(module)):
+                    assert module.partition(".")[0] not in UNPICKLING, path
+                case ast.keyword(arg="allow_pickle", value=ast.Constant(value=allowed)):
+                    assert not allowed, path
+
+
+def test_a_model_imports_nothing(folder: Path) -> None:
+    (folder / "evil.py").write_text("import pathlib; pathlib.Path('hit').touch()")
+    model = parse(MODEL.replace("c = Conv(x, w)", "c = evil.evil(x)"))
+    model.metadata_props.add(key="normlint.rules", value="evil")
+    model.graph.node.add(op_type="PyOp", domain="ai.onnx.contrib", name="evil", input=["x"])
+    model.graph.node[-1].attribute.add(name="module", s=b"evil", type=onnx.AttributeProto.STRING)
+    model.producer_name = "evil"
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+
+    _, seen = watched(folder, "m.onnx", "--apply", "--preview")
+
+    assert not [path for event, path in seen if event == "open" and "evil" in path]
+    assert not (folder / "hit").exists()
+
+
+@pytest.mark.parametrize("output", ["full", "concise", "grouped", "github", "markdown"])
+def test_text_of_a_model_commands_no_terminal(output: str, folder: Path) -> None:
+    model = parse(MODEL.replace("c = Conv(x, w)", "c = MatMul(x, x)"))
+    commands = "\x1b[2J\x1b]0;title\x07\r\n::error::forged\x9b31m"
+    for node in model.graph.node:
+        node.name = f"{commands}[bold]{node.name}[/bold]"
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "normlint", "check", "m.onnx", "--isolated", "--preview"),
+            *("--output-format", output, "--color", "never", "--extend-select", "NL111"),
+        ],
+        cwd=folder,
+        capture_output=True,
+        check=False,
+    )
+
+    said = (done.stdout + done.stderr).decode()
+    assert "NL111" in said
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said)
+    assert not re.search(r"^::error::forged", said, re.MULTILINE)
+
+
+def promises() -> list[tuple[str, list[str]]]:
+    text = (ROOT / ".github" / "SECURITY.md").read_text()
+    return [(m["promise"], re.findall(r"`(.+?)`", m["tests"])) for m in PROMISE.finditer(text)]
+
+
+def test_each_promise_has_its_test() -> None:
+    found = promises()
+
+    assert len(found) > 15
+    for promise, tests in found:
+        for test in tests:
+            path, _, name = test.partition("::")
+            assert f"def {name}(" in (ROOT / path).read_text(), promise

@@ -134,6 +134,13 @@ def test_a_node_that_means_the_same_is_left_alone(name: str) -> None:
 
 
 IMPOSSIBLE = {
+    "windows beyond the end": (
+        f"""{IMAGE} {{
+            y = MaxPool<kernel_shape = [2,2], strides = [2,2], pads = [0,0,0,1], ceil_mode = 1>(x)
+        }}""",
+        16,
+        23,
+    ),
     "a mask that is read": (
         "g (float[2,3] x) => (float[2,3] y, bool[2,3] m) { y, m = Dropout(x) }",
         10,

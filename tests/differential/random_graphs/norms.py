@@ -84,8 +84,10 @@ class Norms(Core):
         if self.opset < 14 or self.chance(0.5):
             return self.batch_norm(x)
         count = shape[1]
-        inputs = [x, self.floats(count), self.floats(count), self.floats(count)]
-        inputs.append(self.positive(count))
+        inputs = [x, self.floats(count), self.floats(count)]
+        mean = self.floats(count)
+        # The runtime updates the mean in place, also where it is the scale or the bias besides.
+        inputs += [self.positive(count) if mean in inputs else mean, self.positive(count)]
         names = [self.name("t") for _ in range(3)]
         node = helper.make_node("BatchNormalization", inputs, names, training_mode=1, epsilon=1e-3)
         self.nodes.append(node)
