@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from normlint.graph import graph_path
 
 if TYPE_CHECKING:
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
     from normlint.measure.statistics import NormStatistics
     from normlint.normalization import Normalization
 
+    Array = np.ndarray[Any, Any]
+
+MOST_PEAKS = 48
+"""Of the picture of a norm's channels."""
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -48,8 +54,18 @@ def _row(norm: Normalization, found: NormStatistics) -> dict[str, Any]:
         "range_over_deviation": _short(found.range / deviation) if deviation else None,
         "best_constant": _short(found.best_constant),
         "outlier_channels": found.outliers,
+        "channel_peaks": peaks(found.channels),
         "histogram": [int(count) for count in found.ratio.counts],
+        "deviation_histogram": [int(count) for count in found.deviation.counts],
     }
+
+
+def peaks(channels: Array | None) -> list[float | None]:
+    """Give the largest magnitudes along the channels, of so many neighbours together that fit."""
+    if channels is None:
+        return []
+    parts = np.array_split(channels, min(len(channels), MOST_PEAKS))
+    return [_short(float(part.max())) for part in parts]
 
 
 def _short(number: float) -> float | None:

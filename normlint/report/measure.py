@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from normlint.report.documents import dumps
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
 SCHEMA = "normlint/measure/1"
 _BARS = " ▁▂▃▄▅▆▇█"
 _HEAD = (
-    *("kind", "rows", "|mean|/σ p50", "p99.9", "σ p50", "range/σ", "outliers", "|mean|/σ"),
-    "where",
+    *("kind", "rows", "|mean|/σ p50", "p99.9", "σ p50", "range", "range/σ", "outliers"),
+    *("|mean|/σ", "channels", "where"),
 )
 _LOWEST, _PER_OCTAVE = -24, 4
 """Of the histograms: their first binary logarithm and their resolution."""
+_CHANNELS = 16
 _SHOWN = (-14, 10)
 """Binary logarithms of |mean| / deviation that the picture spans."""
 
@@ -47,25 +49,52 @@ def _lines(model: dict[str, Any], look: Look) -> Iterator[str]:
         yield "  " + (look(line, "dim") if number == 0 else line)
     if model["norms"]:
         yield (
-            f"  pictures: rows by |mean|/σ, from 2^{_SHOWN[0]} on the left to 2^{_SHOWN[1]}; "
-            "one range for all rows costs range/σ/883 of each value in INT8"
+            f"  pictures: rows by |mean|/σ, from 2^{_SHOWN[0]} on the left to 2^{_SHOWN[1]}, and "
+            "the largest magnitudes along the channels; one range for all rows costs range/σ/883 "
+            "of each value in INT8"
         )
 
 
 def _row(norm: dict[str, Any]) -> tuple[str, ...]:
-    ratio, width = norm["mean_over_deviation"], norm["range_over_deviation"]
-    outliers = norm["outlier_channels"]
+    ratio, outliers = norm["mean_over_deviation"], norm["outlier_channels"]
     return (
         norm["kind"],
         str(norm["rows"]),
-        f"{ratio['p50']:.3g}",
-        f"{ratio['p99.9']:.3g}",
-        f"{norm['deviation']['p50']:.3g}",
-        "–" if width is None else f"{width:.3g}",
+        number(ratio["p50"]),
+        number(ratio["p99.9"]),
+        number(norm["deviation"]["p50"]),
+        f"{number(norm['range'][0])} … {number(norm['range'][1])}",
+        number(norm["range_over_deviation"]),
         str(len(outliers)) if outliers else "–",
         picture(norm["histogram"]),
+        profile(norm["channel_peaks"]),
         visible(norm["node"] or norm["output"]),
     )
+
+
+def number(value: float | None) -> str:
+    """Write a number in three digits; a dash for one that is unknown or infinite."""
+    return "–" if value is None else f"{value:.3g}"
+
+
+def profile(peaks: Sequence[float | None]) -> str:
+    """Draw the largest magnitudes along the channels in one line, infinite ones as full bars."""
+    heights = relative(folded(peaks, _CHANNELS))
+    return "".join(_BARS[max(1, round(high * (len(_BARS) - 1)))] for high in heights)
+
+
+def folded(peaks: Sequence[float | None], most: int) -> list[float | None]:
+    """Give at most so many magnitudes, each the largest of some neighbours."""
+    count = min(len(peaks), most)
+    edges = [at * len(peaks) // count for at in range(count + 1)] if count else [0]
+    groups = [peaks[first:last] for first, last in pairwise(edges)]
+    return [None if None in group else max(p for p in group if p is not None) for group in groups]
+
+
+def relative(peaks: Sequence[float | None]) -> list[float]:
+    """Give magnitudes over the largest of them; 1 for those that are infinite."""
+    largest = max((peak for peak in peaks if peak is not None), default=0.0) or 1.0
+    return [1.0 if peak is None else peak / largest for peak in peaks]
 
 
 def picture(counts: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What was measured at every norm, as a table of HTML with a histogram in SVG for each."""
+"""What was measured at every norm, as a table of HTML with histograms in SVG for each."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from normlint.report.look import visible
-from normlint.report.measure import bars
+from normlint.report.measure import bars, number, relative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WIDTH, _HEIGHT = 6, 24
 _HEAD = (
-    "norm",
-    "|mean|/σ p50",
-    "p99.9",
-    "σ p50",
-    "range/σ",
-    "outlier channels",
-    "|mean|/σ of rows",
+    *("norm", "|mean|/σ p50", "p99.9", "σ p50", "range", "range/σ", "outlier channels"),
+    *("|mean|/σ of rows", "σ of rows", "largest magnitudes of channels"),
 )
 
 
@@ -34,32 +29,39 @@ def measured_table(norms: Sequence[dict[str, Any]]) -> str:
 
 
 def _row(norm: dict[str, Any]) -> str:
-    ratio, width = norm["mean_over_deviation"], norm["range_over_deviation"]
+    ratio = norm["mean_over_deviation"]
     cells = (
         escape(visible(f"{norm['kind']} {norm['node'] or norm['output']}")),
-        f"{ratio['p50']:.3g}",
-        f"{ratio['p99.9']:.3g}",
-        f"{norm['deviation']['p50']:.3g}",
-        "–" if width is None else f"{width:.3g}",
+        number(ratio["p50"]),
+        number(ratio["p99.9"]),
+        number(norm["deviation"]["p50"]),
+        f"{number(norm['range'][0])} … {number(norm['range'][1])}",
+        number(norm["range_over_deviation"]),
         ", ".join(map(str, norm["outlier_channels"][:8])) or "–",
-        histogram(norm["histogram"]),
+        histogram(norm["histogram"], "Rows by |mean|/σ"),
+        histogram(norm["deviation_histogram"], "Rows by σ"),
+        drawn(relative(norm["channel_peaks"]), "Largest magnitude along the channels"),
     )
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
-def histogram(counts: Sequence[int]) -> str:
+def histogram(counts: Sequence[int], what: str) -> str:
     """Draw a histogram of binary logarithms, from 2^-14 on the left to 2^10."""
     heights = bars(counts)
     most = max(heights) or 1
-    drawn = "".join(
-        f'<rect x="{at * _WIDTH}" y="{_HEIGHT - high * _HEIGHT / most:.1f}" '
-        f'width="{_WIDTH - 1}" height="{high * _HEIGHT / most:.1f}"/>'
+    return drawn([high / most for high in heights], f"{what}, on a logarithmic scale")
+
+
+def drawn(heights: Sequence[float], label: str) -> str:
+    """Draw bars of heights from 0 to 1."""
+    bars_of = "".join(
+        f'<rect x="{at * _WIDTH}" y="{_HEIGHT - high * _HEIGHT:.1f}" '
+        f'width="{_WIDTH - 1}" height="{high * _HEIGHT:.1f}"/>'
         for at, high in enumerate(heights)
         if high
     )
     width = len(heights) * _WIDTH
-    label = "Rows by |mean|/σ, on a logarithmic scale"
     return (
         f'<svg role="img" aria-label="{label}" width="{width}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {width} {_HEIGHT}" fill="currentColor">{drawn}</svg>'
+        f'viewBox="0 0 {width} {_HEIGHT}" fill="currentColor">{bars_of}</svg>'
     )

@@ -85,7 +85,8 @@ def test_the_table_draws_each_norm(tmp_path: Path) -> None:
     assert ran.code == 0
     assert "1 norm, 1 sample" in ran.out
     assert "LayerNorm" in ran.out
-    assert "█" in ran.out
+    assert "▁▁▂▃▅▆▇█" in ran.out, "its channels grow from left to right"
+    assert "0 … 7" in ran.out
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"text"])
@@ -171,7 +172,8 @@ def test_the_page_draws_what_the_norms_saw(tmp_path: Path) -> None:
     page = normlint("check", str(path), *given).out
 
     assert "What the norms saw on the data" in page
-    assert page.count('<svg role="img" aria-label="Rows by') == 1
+    assert page.count('<svg role="img" aria-label="Rows by') == 2
+    assert page.count('<svg role="img" aria-label="Largest magnitude along the channels') == 1
     assert "What the norms saw" not in normlint("check", str(path), *given[2:]).out
 
 
@@ -272,3 +274,6 @@ def test_what_overflowed_is_written_as_none(tmp_path: Path) -> None:
 
     (norm,) = json.loads(ran.out)["models"][0]["norms"]
     assert norm["range"] == [None, None]
+    table = normlint("measure", str(path), "--data", str(data)).out
+    assert "– … –" in table
+    assert "████" in table, "all channels"

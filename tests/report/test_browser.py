@@ -93,7 +93,8 @@ def measured() -> Report:
     norm: dict[str, Any] = {"kind": "LayerNorm", "node": "/layer.0/norm", "output": "t", "rows": 9}
     norm |= {"mean_over_deviation": {"p50": 0.1, "p99.9": 2.0}, "deviation": {"p50": 1.0}}
     norm |= {"range_over_deviation": 30.0, "outlier_channels": list(range(9)), "rms": 1.0}
-    norm |= {"histogram": [1] * 160}
+    norm |= {"histogram": [1] * 160, "deviation_histogram": [1] * 160}
+    norm |= {"range": [-9.0, 21.0], "channel_peaks": [1.0, 2.0, None, 4.0] * 12}
     report = made.report()
     models = (replace(report.models[0], measured=(norm,)), *report.models[1:])
     return replace(report, models=models)
