@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HEAVY = {
     *("numpy", "onnx", "onnx_graphsurgeon", "onnxruntime", "ml_dtypes", "rich", "pydantic"),
-    *("asyncio", "multiprocessing", "concurrent.futures.process"),
+    *("asyncio", "multiprocessing", "concurrent.futures.process", "fast_sugiyama"),
 }
 PROBE = """
 import sys
