@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_MOST_CHANNELS = 1 << 24
+"""Channels above which nothing is known for each of them: a file may claim any number."""
 Extent: TypeAlias = "int | str | tuple[Tensor, int]"
 """A number, the name of a symbolic extent, or an axis whose extent is not known."""
 
@@ -121,7 +123,7 @@ def through_reshape(
     if channels == 1:
         return _anywhere(far)
     for candidate, extent in enumerate(far):
-        if not isinstance(extent, int) or extent < channels:
+        if not isinstance(extent, int) or not channels <= extent <= _MOST_CHANNELS:
             continue
         repeat = _steps(near, axis, far, candidate)
         if repeat is None or repeat < 1 or extent % (repeat * channels):
@@ -136,7 +138,11 @@ def _anywhere(far: tuple[Extent, ...]) -> tuple[int, Array | None] | None:
     """Find an axis for values that are the same for every element."""
     if 1 in far:
         return far.index(1), None
-    known = [(axis, extent) for axis, extent in enumerate(far) if isinstance(extent, int)]
+    known = [
+        (axis, extent)
+        for axis, extent in enumerate(far)
+        if isinstance(extent, int) and extent <= _MOST_CHANNELS
+    ]
     return (known[-1][0], np.zeros(known[-1][1], np.int64)) if known else None
 
 

@@ -12,6 +12,7 @@ from graphs import context_of, parse
 from hostile.running import look, read, repair
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+from normlint.context.axes import through_reshape
 from normlint.context.growth import MOST_ELEMENTS
 from normlint.model import ValuesUnavailable, open_model
 
@@ -82,7 +83,13 @@ def newlines_and_markup(model: onnx.ModelProto) -> None:
 
 CHANGES = (
     *(no_extent, two_producers, calls_that_double, a_reference_outside_of_functions, no_inputs),
-    *(an_attribute_of_another_type, an_opset_beyond_numbers, a_cycle, newlines_and_markup),
+    *(
+        a_reshape_to_any_number_of_channels,
+        an_attribute_of_another_type,
+        an_opset_beyond_numbers,
+        a_cycle,
+        newlines_and_markup,
+    ),
 )
 
 
@@ -130,6 +137,11 @@ def test_constants_that_a_few_bytes_make_huge_are_not_computed(node: str) -> Non
     assert context.constants.is_constant(huge)
     with pytest.raises(ValuesUnavailable, match="too large"):
         context.constants.values(huge)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_reshape_that_claims_any_number_of_channels(channels: int) -> None:
+    assert through_reshape((channels, 4), 0, channels, (4, 1 << 40)) is None
 
 
 def test_a_location_that_is_no_utf_8_is_a_fault_and_no_traceback() -> None:
