@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from normlint.graph import Node, Tensor
 
 _ARITHMETIC = frozenset(("Mul", "Add", "Sub", "Div"))
+_EXACT = frozenset(("ConvInteger", "MatMulInteger"))
+"""Their sums are integers, and nothing is rounded behind them."""
 _FAR = 16
 
 
@@ -62,6 +64,18 @@ class QuantizedBeforeFolding(Rule):
             y = BatchNormalization(d, scale, bias, mean, var)
         }
         """,
+        """
+        integer_product (float[N,3] x) => (float[N,2] y)
+        <int8[3,2] q = {10,20,-30,40,-10,5}, float s = {0.05}, float[2] scale = {1.5,-2},
+         float[2] bias = {0.5,1}, float[2] mean = {0.1,-0.3}, float[2] var = {0.5,2}> {
+            xq, xs, xz = DynamicQuantizeLinear(x)
+            sums = MatMulInteger(xq, q, xz)
+            c = Cast<to = 1>(sums)
+            scales = Mul(xs, s)
+            product = Mul(c, scales)
+            y = BatchNormalization(product, scale, bias, mean, var)
+        }
+        """,
     )
     good = (
         """
@@ -85,13 +99,18 @@ class QuantizedBeforeFolding(Rule):
             cause = between[-1]
             detail = f"{cause.op} stands between the linear operator and the BatchNorm"
             yield Diagnostic(
-                f"{between[-1].op} rounds what a BatchNorm should have been folded into: "
-                "fold first, then quantise",
+                f"{_complaint(cause)}: fold first, then quantise",
                 op.node,
                 (*reversed(between), op.node),
                 {"between": [node.op for node in reversed(between)]},
                 not_fixed=NotFixed(Reason.QUANTIZED_BETWEEN, cause, detail),
             )
+
+
+def _complaint(cause: Node) -> str:
+    if cause.op in _EXACT:
+        return f"the weight of {cause.op} was rounded before a BatchNorm was folded into it"
+    return f"{cause.op} rounds what a BatchNorm should have been folded into"
 
 
 def _quantised(tensor: Tensor, context: Context) -> list[Node]:
