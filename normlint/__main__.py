@@ -14,9 +14,9 @@ def main() -> None:
         return
     import gc
 
-    from normlint.patience import NEW_OBJECTS
+    from normlint.patience import be_patient
 
-    gc.set_threshold(NEW_OBJECTS)
+    be_patient()
     try:
         from normlint.cli import run
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from normlint.rule import Applicability, Severity
@@ -53,6 +54,12 @@ def card_of(rule: Rule) -> Card:
         page=inspect.cleandoc(type(rule).__doc__ or ""),
         has_examples=bool(rule.bad),
     )
+
+
+@lru_cache(64)  # most models of a run have the same rules
+def without_pages(rules: tuple[Card, ...]) -> tuple[Card, ...]:
+    """Give the same cards without their pages, to hand to another process."""
+    return tuple(replace(rule, page="") for rule in rules)
 
 
 def read_card(file: Path) -> Card | None:

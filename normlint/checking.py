@@ -17,7 +17,7 @@ from normlint.report.progress import Progress
 from normlint.report.settings import settings_text
 from normlint.report.view import View
 from normlint.results import Report
-from normlint.run import check_all, plan, preflight
+from normlint.run import check_all, is_alone, plan, preflight
 from normlint.stale import with_stale_ignores
 from normlint.usage import UsageError
 from normlint.verdict import Gate, judge
@@ -105,6 +105,11 @@ def survey(paths: Sequence[str], resolver: Resolver, wishes: Wishes) -> Survey:
     """Check the models and mark what is ignored on purpose."""
     config = resolver.for_folder(first_folder(paths))
     targets = discover(paths, resolver.for_folder, allow_empty=wishes.allow_empty)
+    here = wishes.scheduler is None and is_alone(len(targets), config.jobs, config.timeout)
+    # Rules that run here say themselves what they are; reading their files besides takes time that
+    # counts in a hook. So does importing them where others run them.
+    if here and targets and _is_readable(targets[0]):
+        load_rules()
     jobs = _jobs(targets, resolver, wishes)
     with Progress(len(jobs), wanted=wishes.progress and not wishes.quiet) as progress:
         models = check_all(jobs, config.jobs, progress.done, config.timeout, wishes.scheduler)
@@ -154,10 +159,6 @@ def _config_of(target: Target, resolver: Resolver) -> Config:
 
 def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list[Job]:
     outputs = _destinations(targets, wishes)
-    # A model that is going to be read needs the rules themselves; reading their files besides takes
-    # time that counts in a hook.
-    if targets and (targets[0].path is None or preflight(targets[0], None) is None):
-        load_rules()
     rules = load_cards()
     jobs = []
     for target, output in zip(targets, outputs, strict=True):
@@ -178,6 +179,10 @@ def _jobs(targets: Sequence[Target], resolver: Resolver, wishes: Wishes) -> list
         job = plan(target, config, rules, options)
         jobs.append(replace(job, data=content_of(target)))
     return jobs
+
+
+def _is_readable(target: Target) -> bool:
+    return target.path is None or preflight(target, None) is None
 
 
 def _destinations(targets: Sequence[Target], wishes: Wishes) -> list[Path | None]:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from normlint.cards import without_pages
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,7 +25,7 @@ def packed(job: Job) -> Job:
     return replace(
         job,
         target=replace(job.target, path=job.target.path and job.target.path.absolute()),
-        rules=tuple(replace(rule, page="") for rule in job.rules),
+        rules=without_pages(job.rules),
         settings=replace(job.settings, data=data and data.absolute()),
         options=options,
     )

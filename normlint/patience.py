@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NEW_OBJECTS = 500_000
+_NEW_OBJECTS = 500_000
 """Objects made between two looks; about as many as a graph of 10 000 nodes has."""
+
+
+def be_patient() -> None:
+    """Let the garbage collector of this process wait from now on."""
+    gc.set_threshold(_NEW_OBJECTS)
 
 
 @contextmanager
 def patient_collector() -> Iterator[None]:
     """Let the garbage collector wait: each look walks all that was made since the last one."""
     before = gc.get_threshold()
-    gc.set_threshold(NEW_OBJECTS, *before[1:])
+    gc.set_threshold(_NEW_OBJECTS, *before[1:])
     try:
         yield
     finally:

@@ -100,23 +100,33 @@ def check_all(
 
 def _here(jobs: int, workers: str, timeout: float | None) -> Place | None:
     """Give the processes that are worth it; None where this one will do."""
-    from normlint.side_by_side.capacity import auto_workers
-
-    count = auto_workers(jobs) if workers == "auto" else min(int(workers), jobs)
-    if count <= 1 and timeout is None:
+    if is_alone(jobs, workers, timeout):
         return None
     from normlint.side_by_side.processes import Processes
 
-    return Processes(count, timeout)
+    return Processes(_count(jobs, workers), timeout)
+
+
+def is_alone(jobs: int, workers: str, timeout: float | None) -> bool:
+    """Whether this process checks the models itself."""
+    return timeout is None and _count(jobs, workers) <= 1
+
+
+def _count(jobs: int, workers: str) -> int:
+    from normlint.side_by_side.capacity import auto_workers
+
+    return auto_workers(jobs) if workers == "auto" else min(int(workers), jobs)
 
 
 def _reports(jobs: Sequence[Job], place: Place | None) -> Iterator[ModelReport]:
     if place is None:
         yield from map(check_one, jobs)
         return
+    from normlint.cards import without_pages
     from normlint.side_by_side.crew import Lost, side_by_side
 
-    for job, result in zip(jobs, side_by_side(check_one, jobs, place), strict=True):
+    handed = [replace(job, rules=without_pages(job.rules)) for job in jobs]
+    for job, result in zip(jobs, side_by_side(check_one, handed, place), strict=True):
         if isinstance(result, Lost):
             fault = FileFault("NL905", f"this model was not checked: {result.reason}")
             yield _finished(unreadable(job.target.name, fault), job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from normlint.rule import Severity
@@ -67,6 +68,11 @@ def require_known(selectors: Iterable[str], rules: Sequence[Card], where: str) -
 
 def selected(rules: Sequence[Card], wanted: Selection) -> tuple[Card, ...]:
     """Give the rules that run, in their order."""
+    return _selected(tuple(rules), wanted)
+
+
+@lru_cache(64)  # most models of a run have the same selection
+def _selected(rules: tuple[Card, ...], wanted: Selection) -> tuple[Card, ...]:
     return tuple(rule for rule in rules if _runs(rule, wanted))
 
 

@@ -101,6 +101,9 @@ class LayerNormInCnn(Rule):
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Report each LayerNorm with a plain convolution on either side."""
+        scopes = context.graph.scopes()
+        if not any(_is_plain(node) for scope in scopes for node in scope.nodes):
+            return
         for norm in context.norms:
             if norm.kind is Kind.LAYER and _is_between_convolutions(norm):
                 message = (

@@ -72,7 +72,11 @@ class Constants:
             return shape is not None and all(isinstance(extent, int) for extent in shape)
         if node.op == "CastLike" and not (len(node.inputs) == 2 and node.inputs[1].dtype):
             return False
-        return all(not tensor.name or self.is_constant(tensor) for tensor in _read(node))
+        computed = self._computed
+        for tensor in _read(node):
+            if not tensor.is_constant and tensor not in computed and tensor.name:
+                return False
+        return True
 
     @cached_property
     def shapes(self) -> Shapes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from normlint.context.fused_shapes import FUSED, complete_fused
@@ -40,6 +41,8 @@ _BROADCAST = (
 
 
 _MOST_ROUNDS = 4
+_MOST_KEPT = 4096
+"""Shapes of which results are kept: a model has few, and thousands of tensors of each."""
 
 
 def complete_shapes(graph: Graph, constants: Constants) -> None:
@@ -62,17 +65,20 @@ def _complete_node(node: Node, constants: Constants) -> None:
         with suppress(LookupError, TypeError):
             complete_fused(node)
     elif node.op in _READERS and (node.is_standard or node.op in _MICROSOFT):
-        _complete_type(node)
+        y = node.outputs[0] if node.outputs else None
+        if not isinstance(y, Variable):
+            return
+        if not y.dtype:
+            _complete_type(node, y)
+        if not y.name or _is_static(y.shape):
+            return
         # A file may hold any nonsense, and what follows from that is not known.
         with suppress(ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-            _complete(node, constants)
+            _complete(node, y, constants)
 
 
-def _complete_type(node: Node) -> None:
+def _complete_type(node: Node, y: Variable) -> None:
     """Give the result of arithmetic the type of an operand, where inference stopped before it."""
-    y = node.outputs[0] if node.outputs else None
-    if not isinstance(y, Variable) or y.dtype:
-        return
     if node.op == "Cast" and isinstance(node.attrs.get("to"), int):
         y.dtype = node.attrs["to"]
     if node.op in _CASTS | _TESTS:
@@ -82,11 +88,8 @@ def _complete_type(node: Node) -> None:
     y.dtype = next((tensor.dtype for tensor in wanted if tensor.dtype), 0)
 
 
-def _complete(node: Node, constants: Constants) -> None:
-    y = node.outputs[0] if node.outputs else None
-    if not isinstance(y, Variable) or not y.name:
-        return
-    if y.is_float and constants.is_constant(y) and not _is_static(y.shape):
+def _complete(node: Node, y: Variable, constants: Constants) -> None:
+    if y.is_float and constants.is_constant(y):
         values = constants.known(y)
         y.shape = y.shape if values is None else values.shape
     if not _is_static(y.shape):
@@ -107,6 +110,8 @@ def _derived(node: Node, constants: Constants) -> Shape | None:
 
 def merged(declared: Shape | None, derived: Shape | None) -> Shape | None:
     """Keep what is declared, but for extents that are not numbers there and are here."""
+    if declared == derived:
+        return declared
     if declared is None or derived is None or len(declared) != len(derived):
         return derived if declared is None else declared
     return tuple(
@@ -115,6 +120,7 @@ def merged(declared: Shape | None, derived: Shape | None) -> Shape | None:
     )
 
 
+@lru_cache(_MOST_KEPT)
 def _is_static(shape: Shape | None) -> bool:
     return shape is not None and all(isinstance(extent, int) for extent in shape)
 
@@ -135,6 +141,11 @@ def _broadcast(node: Node, given: list[Shape], _: Constants) -> Shape | None:
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """Give the shape of an elementwise result; None stands for an extent that is not known."""
+    return _broadcast_of(tuple(shapes))
+
+
+@lru_cache(_MOST_KEPT)
+def _broadcast_of(shapes: tuple[Shape, ...]) -> Shape:
     rank = max(len(shape) for shape in shapes)
     result: list[Extent] = []
     for axis in range(rank):

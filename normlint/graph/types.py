@@ -89,6 +89,8 @@ class _Tensor:
     outputs: list[Node]
     graph: Graph
     """The graph or subgraph that defines the tensor."""
+    is_constant: bool
+    """Whether its values are written in the file."""
     if TYPE_CHECKING:
 
         @property
@@ -137,6 +139,7 @@ class Variable(_Tensor, gs.Variable):  # type: ignore[misc] # graphsurgeon has n
     dtype: int
     shape: Shape | None
     type = "tensor_type"
+    is_constant = False
     default: Values | None = None
     """Initial values of a graph input that a caller may override (IR version 4 and later)."""
 
@@ -149,11 +152,6 @@ class Variable(_Tensor, gs.Variable):  # type: ignore[misc] # graphsurgeon has n
         fields["inputs"] = _Links(self, "outputs")
         fields["outputs"] = _Links(self, "inputs")
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether its values are written in the file."""
-        return False
-
 
 def hidden(name: str, node: Node, like: Tensor) -> Variable:
     """Give a tensor that a node computes on its way and has no output for: nobody reads it."""
@@ -165,6 +163,10 @@ def hidden(name: str, node: Node, like: Tensor) -> Variable:
 class Constant(_Tensor, gs.Constant):  # type: ignore[misc] # graphsurgeon has no types
     """An initializer, or the output of a Constant node."""
 
+    # They stand here because graphsurgeon has properties of these names.
+    dtype: int = 0
+    shape: tuple[int, ...] = ()
+    is_constant = True
     origin: Origin | None = None
     """The Constant node that it stems from, None for an initializer or a new constant."""
     order: tuple[int, ...] = (-1,)
@@ -180,6 +182,8 @@ class Constant(_Tensor, gs.Constant):  # type: ignore[misc] # graphsurgeon has n
         fields["graph"] = graph
         fields["new"] = new
         fields["_values"] = values
+        fields["dtype"] = values.dtype
+        fields["shape"] = values.shape
         fields["inputs"] = _Links(self, "outputs")
         fields["outputs"] = _Links(self, "inputs")
 
@@ -194,21 +198,6 @@ class Constant(_Tensor, gs.Constant):  # type: ignore[misc] # graphsurgeon has n
         """The values, unread."""
         lazy: Values = self._values
         return lazy
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents."""
-        return self.lazy.shape
-
-    @property
-    def dtype(self) -> int:
-        """Element type, one of TensorProto.DataType."""
-        return self.lazy.dtype
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether its values are written in the file."""
-        return True
 
     @property
     def size(self) -> int:
@@ -339,6 +328,8 @@ class Graph(gs.Graph):  # type: ignore[misc] # graphsurgeon has no types
         pending: list[Graph] = [self]
         while pending:
             for node in pending.pop().nodes:
+                if not node.attrs:
+                    continue
                 for value in node.attrs.values():
                     if isinstance(value, Graph):
                         yield value

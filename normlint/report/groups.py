@@ -44,25 +44,30 @@ def grouped(model: ModelReport, findings: Iterable[Finding]) -> list[Group]:
 
 def _shape(finding: Finding) -> object:
     fix, missed = finding.fix, finding.not_fixed
+    own = _names(finding)
     return (
         finding.code,
         finding.severity,
-        _NUMBER.sub("…", _without_names(finding.message, finding)),
+        _NUMBER.sub("…", _without(own, finding.message)),
         tuple(step.op for step in finding.picture if step.role == "match"),
-        fix and (fix.applicability, _without_names(fix.title, finding), fix.applied),
-        missed and (missed.reason, _without_names(missed.detail, finding)),
+        fix and (fix.applicability, _without(own, fix.title), fix.applied),
+        missed and (missed.reason, _without(own, missed.detail)),
         finding.suppressed,
     )
 
 
-def _without_names(text: str, finding: Finding) -> str:
+def _names(finding: Finding) -> set[str]:
     own = {finding.node, finding.output, finding.module or "", finding.source or "", *finding.nodes}
     own.update(name for step in finding.picture for name in (*step.inputs, *step.outputs))
     if finding.not_fixed is not None:
         own.add(finding.not_fixed.at)
-    for name in sorted(own, key=lambda name: (-len(name), name)):
-        if len(name) > 1 and name in text:
-            text = text.replace(name, "…")
+    return own
+
+
+def _without(names: set[str], text: str) -> str:
+    inside = [name for name in names if len(name) > 1 and name in text]
+    for name in sorted(inside, key=lambda name: (-len(name), name)):
+        text = text.replace(name, "…")
     return text
 
 

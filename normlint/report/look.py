@@ -48,7 +48,7 @@ def visible(text: str) -> str:
         text = text.replace("##", r"#\x23")
     if text.lstrip().startswith("::"):
         text = text.replace("::", r"\x3a:", 1)
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     return "".join(_escaped(c) if unicodedata.category(c) in _HIDDEN else c for c in text)
 

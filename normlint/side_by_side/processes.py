@@ -7,6 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, TypeVar
 
+from normlint.patience import be_patient
 from normlint.side_by_side.capacity import MEMORY_OF_ONE, free_memory
 from normlint.side_by_side.place import DiedError
 
@@ -40,7 +41,9 @@ class Processes:
         """Have work done on an item in a process of its own."""
         if self._pool is None:
             # A forked process would inherit locks of the runtime's threads, not the threads.
-            self._pool = ProcessPoolExecutor(self.workers, mp_context=get_context("spawn"))
+            self._pool = ProcessPoolExecutor(
+                self.workers, mp_context=get_context("spawn"), initializer=be_patient
+            )
         return self._pool.submit(work, item)
 
     def result(self, future: Future[Result]) -> Result:
