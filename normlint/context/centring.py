@@ -162,15 +162,24 @@ class _Analysis:
         return at in self.pins.zero_mean
 
     def _give_up(self, component: Component) -> None:
-        """Pin what a tensor with its value kept enters, instead of centring it there."""
+        """Pin what a tensor with its value kept enters, instead of centring it there.
+
+        All at once where no part of a component could pay either: one tensor after another, a long
+        chain of them would take as many rounds.
+        """
         entering = set(component.explicit)
+        hopeless = SAVED * len(component.norms) <= CENTRING
         for at in component.sites:
-            for operand in self.pins.operands(at):
-                if operand in entering:
-                    cause = self.pins.reason.get(operand)
-                    detail = "to subtract the mean explicitly would cost more than it saves"
-                    self.pins.pin(at, cause.follow(operand, detail) if cause else _foreign(at))
-                    break
+            operands = component.explicit if hopeless else self.pins.operands(at)
+            operand = next((o for o in operands if o in entering), None)
+            if operand is not None:
+                self.pins.pin(at, self._kept_for(operand))
+
+    def _kept_for(self, operand: Site) -> Pin:
+        """Tell why what is computed from a pinned tensor is not centred."""
+        cause = self.pins.reason.get(operand)
+        detail = "to subtract the mean explicitly would cost more than it saves"
+        return cause.follow(operand, detail) if cause else _foreign(operand)
 
     def _already_zero(self, components: list[Component]) -> list[Component]:
         """Give a component for each tensor that has mean zero as the model stands."""

@@ -56,6 +56,7 @@ class Edits:
     centred_axes: dict[Tensor, tuple[int, ...]] = field(default_factory=dict)
     """The axes over which the mean of each of these is taken away."""
     _changes: dict[tuple[Node, int], list[Change]] = field(default_factory=dict)
+    _last_changed: dict[Node, int] = field(default_factory=dict)
     _operands: dict[tuple[Node, int], Operand] = field(default_factory=dict)
     _dropped: dict[Tensor, Tensor] = field(default_factory=dict)
     _norms: dict[Tensor, NewNode] = field(default_factory=dict)
@@ -123,6 +124,7 @@ class Edits:
     def change(self, node: Node, place: int, change: Change) -> None:
         """Change the values of a constant that a node reads, for this node only."""
         known = self._changes.setdefault((node, place), [])
+        self._last_changed[node] = max(place, self._last_changed.get(node, -1))
         if all(other.key != change.key for other in known):
             known.append(change)
 
@@ -199,8 +201,7 @@ class Edits:
         return [behind] if all(t is None for t in rest) else [Replace(rest, by), behind]
 
     def _width(self, node: Node) -> int:
-        places = [place for other, place in self._changes if other is node]
-        return max(len(node.inputs), *(place + 1 for place in places), 0)
+        return max(len(node.inputs), self._last_changed.get(node, -1) + 1)
 
     def _input(self, node: Node, place: int) -> Operand:
         if (node, place) in self._operands:

@@ -13,7 +13,7 @@ from centring.repairing import count, distance, repaired
 from onnx import TensorProto, helper, numpy_helper
 
 from normlint.context import Context, Settings
-from normlint.context.centring import streams
+from normlint.context.centring import _Analysis, streams
 from normlint.graph import build_graph
 from normlint.model import open_model
 
@@ -505,3 +505,24 @@ def test_weights_are_rounded_once_to_their_own_type(kind: int) -> None:
     wide = table.astype(np.float64)
     exact = (wide - wide.mean(axis=1, keepdims=True)).astype(numpy_type)
     assert (numpy_helper.to_array(new) == exact).all()
+
+
+def test_a_long_stream_that_does_not_pay_is_given_up_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One norm at its end does not pay for the mean of what is given, wherever it is subtracted."""
+    b = builder()
+    t = b.input(["B", "T", WIDTH])
+    for _ in range(30):
+        t = b.op("Add", t, feed_forward(b, t))
+    model = finished(b, head(b, norm(b, t)))
+    rounds = []
+    connected = _Analysis._connected
+
+    def counted(self: _Analysis) -> Any:
+        rounds.append(self)
+        return connected(self)
+
+    monkeypatch.setattr(_Analysis, "_connected", counted)
+    assert convertible(model) == (0, 1, 0)
+    assert len(rounds) <= 2
