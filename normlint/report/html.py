@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from normlint.report.view import View
     from normlint.results import Finding, ModelReport, Report, Step
 
-_MAX_PICTURES = 300
+_MAX_PICTURES = 1000
 _LEVELS = ("error", "warning", "info", "fixed")
 
 
@@ -165,7 +165,10 @@ def _evidence(finding: Finding) -> Iterator[str]:
 def _pictures(finding: Finding, budget: Iterator[int]) -> Iterator[str]:
     """Draw a finding before and after, as long as the page stays of a size that browsers like."""
     drawn = excerpt(finding)
-    if not drawn.before or next(budget, None) is None:
+    if not drawn.before:
+        return
+    if next(budget, None) is None:
+        yield f'<p class="soft">Not drawn: this page draws {_MAX_PICTURES} findings.</p>\n'
         return
     yield '<div class="pictures">'
     yield _figure(drawn.before, drawn.caption)

@@ -238,6 +238,16 @@ def test_html_is_one_file_with_pictures() -> None:
     assert "No findings." in parsed.text
 
 
+def test_html_says_where_it_draws_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("normlint.report.html._MAX_PICTURES", 1)
+    findings = [replace(made.layer_norm(0), message=message) for message in ("one", "two", "three")]
+
+    text = rendered("html", Report((made.model("m.onnx", *findings),)))
+
+    assert text.count("<figure>") == 2
+    assert text.count("Not drawn: this page draws 1 findings.") == 2
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_hostile_name_is_shown_whole_and_does_no_harm(form: str, name: str) -> None:
