@@ -11,7 +11,7 @@ from normlint.report.measure import bars, number, relative
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WIDTH, _HEIGHT = 6, 24
+_WIDTH, _HEIGHT = 4, 24
 _HEAD = (
     *("norm", "|mean|/σ p50", "p99.9", "σ p50", "range", "range/σ", "outlier channels"),
     *("|mean|/σ of rows", "σ of rows", "largest magnitudes of channels"),
