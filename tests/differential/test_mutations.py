@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MOST = 400
 FOUND = {
-    "activations_commute": 855,
     "overridable_weights_are_constants": 87,
     "padding_is_no_matter": 1,
     "scales_are_ones": 6,
@@ -32,11 +31,6 @@ MUTATIONS: dict[str, Callable[[Patch], None]] = {}
 def mutation(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
     MUTATIONS[function.__name__] = function
     return function
-
-
-@mutation
-def activations_commute(patch: Patch) -> None:
-    patch.setattr(Affine, "is_positive", True)
 
 
 @mutation
