@@ -96,8 +96,12 @@ def test_the_repair_moves_the_numbers_towards_the_float_model(
     assert error(repaired, reference) < 0.7 * error(path, reference)
 
 
-def test_nothing_is_left_after_the_repair(tmp_path: Path) -> None:
-    path = quantised(tmp_path, float_model(), **STATIC["int8"])
+@pytest.mark.parametrize("fused", [True, False], ids=["operators", "spelled out"])
+@pytest.mark.parametrize("options", STATIC.values(), ids=STATIC.keys())
+def test_nothing_is_left_after_the_repair(
+    tmp_path: Path, options: dict[str, Any], *, fused: bool
+) -> None:
+    path = quantised(tmp_path, float_model(fused=fused), **options)
     repaired, again = tmp_path / "repaired.onnx", tmp_path / "again.onnx"
 
     apply(path, repaired, select=["NL4"], settings=UNSAFE)
