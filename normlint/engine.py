@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from normlint.model import FileFault, SaveError, open_model
 from normlint.plugins import rule_of
 from normlint.results import Finding, ModelReport, WrittenReport
-from normlint.suppress import METADATA_KEY, Suppressor
+from normlint.suppress import Suppressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -274,8 +274,11 @@ def _inventory(name: str, context: Context) -> dict[str, Any]:
 
 
 def _ignores(model: ModelFile) -> str:
-    entries = model.proto.metadata_props
-    return next((str(entry.value) for entry in entries if entry.key == METADATA_KEY), "")
+    if not model.carries_ignores:
+        return ""
+    from normlint.carried import carried_ignores
+
+    return carried_ignores(model.proto)
 
 
 def streams_of(

@@ -62,7 +62,7 @@ def neighbourhood(model: ModelProto, pattern: str) -> tuple[Step, ...]:
 
 def _neighbourhood(graph: GraphProto, pattern: str) -> list[Step]:
     counts = Counter(node.name for node in graph.node)
-    addresses = [_address(node, index, counts) for index, node in enumerate(graph.node)]
+    addresses = [address(node, index, counts) for index, node in enumerate(graph.node)]
     matched = {index for index, name in enumerate(addresses) if name_matches(name, pattern)}
     inner = [graph.node[index] for index in matched]
     read = {name for node in inner for name in node.input if name}
@@ -81,7 +81,8 @@ def _neighbourhood(graph: GraphProto, pattern: str) -> list[Step]:
     ]
 
 
-def _address(node: NodeProto, index: int, counts: Counter[str]) -> str:
+def address(node: NodeProto, index: int, counts: Counter[str]) -> str:
+    """Give the name of a node where it has one of its own, else `#index:Op@output`."""
     if node.name and counts[node.name] == 1:
         return node.name
     return f"#{index}:{node.op_type}@{node.output[0] if node.output else ''}"

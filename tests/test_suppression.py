@@ -123,6 +123,32 @@ def test_a_model_carries_its_own_ignores(folder: Path) -> None:
     assert len(onnx.load(path).graph.node) == 9
 
 
+@pytest.mark.parametrize("own", ["", "nonsense", '[{"rules": ["NL9"], "reason": "other"}]'])
+@pytest.mark.parametrize("name", ["/norm/Sqrt_5", "", "a[*]?"])
+def test_a_node_carries_ignores_for_itself_alone(name: str, own: str, folder: Path) -> None:
+    proto = model(SPELLED)
+    proto.graph.node[5].name = name
+    entry = proto.graph.node[5].metadata_props.add()
+    entry.key, entry.value = (
+        "normlint.ignore",
+        '[{"rules": ["NL201"], "reason": "here", "node": "*"}]',
+    )
+    if own:
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = "normlint.ignore", own
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+
+    found = {finding["code"]: finding for finding in findings("m.onnx")}
+    [distrusted] = findings("m.onnx", "--no-model-ignores")
+
+    assert found["NL201"]["suppressed"] == {"kind": "model", "reason": "here"}
+    assert set(found) <= {"NL201", "NL901"}
+    assert distrusted["suppressed"] is None
+    proto.graph.node[5].metadata_props[0].value = '[{"rules": ["NL1"]}]'
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    assert findings("m.onnx")[0]["suppressed"] is None
+
+
 @pytest.mark.parametrize(
     "text", ["", "nonsense", "{}", "[1]", '[{"rules": 3}]', "[" * 5000, '[{"rule": ["NL2"]}]']
 )

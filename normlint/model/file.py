@@ -20,6 +20,7 @@ from normlint.model.source import (
     ObjectSource,
     SeekableFile,
 )
+from normlint.suppress import METADATA_KEY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +34,8 @@ class ModelFile:
 
     `proto` is the ModelProto with placeholders for its large tensors, `path` None for a model that
     is no local file, `name` what to call it, `size` its bytes, `faults` what is wrong with its side
-    files (NL906, NL907). It keeps the file open, so that what it reads stays one version.
+    files (NL906, NL907), `carries_ignores` whether there may be ignores in its metadata. It keeps
+    the file open, so that what it reads stays one version.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ModelFile:
         self.side_files = SideFiles(path, folder)
         skeleton = read_skeleton(source)
         self.proto = skeleton.proto
+        self.carries_ignores = METADATA_KEY.encode() in skeleton.data
         outside = outside_tensors(skeleton.data)
         total = max(len(self.proto.graph.initializer), len(outside))
         self.faults = side_file_faults(self.side_files, outside, total)
