@@ -23,4 +23,4 @@ def test_random_graphs_stay_equal_and_come_to_rest(block: int) -> None:
         fixed += verdict.fixed
         run += verdict.runs
     assert run >= BLOCK // 2, "most of the graphs should run in an engine"
-    assert fixed.total() >= BLOCK // 2, "the graphs should give the rules something to do"
+    assert fixed.total() >= BLOCK // 4, "the graphs should give the rules something to do"
