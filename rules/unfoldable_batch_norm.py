@@ -19,8 +19,9 @@ class UnfoldableBatchNorm(Rule):
     ## What it does
 
     Names for each BatchNorm on running statistics that no neighbour can take up what stands in the
-    way: the reason, and the node or tensor that causes it. One that uses batch statistics is
-    reported as NL106 instead.
+    way: the reason, and the node or tensor that causes it. One in training mode is reported as
+    NL106 instead; one whose statistics the graph computes from its input stays as well
+    (`batch-statistics`).
 
     ## Why is this bad?
 

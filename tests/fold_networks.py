@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 if TYPE_CHECKING:
     import onnx
 
-JOINED = ("summed", "summed", "gated", "scaled", "joined", "subtracted", "residual")
+JOINED = (*("summed", "summed", "gated", "scaled", "joined", "subtracted", "residual", "beside"),)
 
 
 class FoldNetwork(FoldPieces):
@@ -75,6 +75,11 @@ class FoldNetwork(FoldPieces):
 
     def residual(self, x: str) -> str:
         return self.joined_with("Add", self.branch(x), x)
+
+    def beside(self, x: str) -> str:
+        """Add a norm to a convolution of the same input, and perhaps to another one."""
+        y = self.joined_with("Add", self.norm(x), self.kept(x)) if len(self.shapes[x]) > 1 else x
+        return self.joined_with("Add", y, self.kept(x)) if y != x and self.chance(0.5) else y
 
     def gated(self, x: str) -> str:
         y = self.branch(x)

@@ -39,7 +39,7 @@ class Folds:
             if is_per_channel(op.node):
                 folds.append(self._for_targets(self._batch_norm(op.node)))
                 continue
-            taken = self._parts_of_norms() if taken is None else taken
+            taken = self._parts_of_norms(other=True) if taken is None else taken
             if op.node not in taken:
                 folds.append(_on_own_statistics(op.node))
         return tuple(folds)
@@ -104,14 +104,14 @@ class Folds:
         evidence = {key.value: value.reason.value for key, value in refusals.items()}
         return Fold(node, (node,), refusal=_telling(node, refusals), evidence=evidence)
 
-    def _parts_of_norms(self) -> set[Node]:
-        """Give the nodes of norms that other rules answer for."""
+    def _parts_of_norms(self, *, other: bool = False) -> set[Node]:
+        """Give the nodes of norms that are no scale and shift; `other`: that are no BatchNorm."""
         context = self._context
         return {
             node
             for facts in (context.norms, context.constant_norms, context.near_norms)
             for fact in facts
-            if not _is_running(fact)
+            if not (_is_batch(fact) if other else _is_running(fact))
             for node in fact.nodes
         }
 
@@ -121,9 +121,13 @@ def _on_own_statistics(node: Node) -> Fold:
     return Fold(node, (node,), refusal=NotFixed(Reason.BATCH_STATISTICS, node, detail))
 
 
+def _is_batch(fact: Normalization | NearNorm) -> bool:
+    return isinstance(fact, Normalization) and fact.kind is Kind.BATCH
+
+
 def _is_running(fact: Normalization | NearNorm) -> bool:
     """Whether it is a BatchNorm on running statistics: a scale and shift like any other."""
-    return isinstance(fact, Normalization) and fact.kind is Kind.BATCH and not fact.training
+    return _is_batch(fact) and isinstance(fact, Normalization) and not fact.training
 
 
 def _telling(node: Node, refusals: dict[Direction, NotFixed]) -> NotFixed:
