@@ -26,7 +26,7 @@ from targets import targets_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE = 5.0
+PATIENCE = 4.0
 """Seconds after which a command is not run again."""
 LIMIT = 30.0
 """Seconds after which another tool is given up, which keeps the whole below ten minutes."""

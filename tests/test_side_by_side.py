@@ -1,6 +1,7 @@
 """Processes side by side: order, deaths, lateness and memory."""
 
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from normlint.plugins import load_cards
 from normlint.run import check_all, plan
 from normlint.side_by_side import capacity, processes
 from normlint.side_by_side.crew import Lost, side_by_side
+from normlint.side_by_side.place import GoneError
 from normlint.side_by_side.processes import Processes
 
 
@@ -42,6 +44,18 @@ def test_one_that_is_late_does_not_lose_the_rest() -> None:
 def test_a_bug_is_raised() -> None:
     with pytest.raises(ValueError, match="fail"):
         list(side_by_side(work, ["a", "fail", "b"], Processes(2)))
+
+
+def test_where_there_is_nothing_left_to_work_with_the_rest_is_lost() -> None:
+    class Vanishing(Processes):
+        def result(self, future: Future[str]) -> str:
+            if future.result() == "B":
+                raise GoneError("the place is gone")
+            return future.result()
+
+    results = list(side_by_side(work, ["slow", "a", "b", "c", "d"], Vanishing(1)))
+
+    assert results == ["SLOW", "A", *[Lost("the place is gone")] * 3]
 
 
 def test_a_model_that_takes_too_long_is_reported_and_the_rest_is_checked() -> None:

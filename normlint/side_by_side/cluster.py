@@ -6,6 +6,7 @@ gives what a dead worker had to another one; a work whose workers die again and 
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -29,6 +30,7 @@ _CONNECT = 10.0
 """Seconds that the scheduler may take to answer."""
 _RETURN = 60.0
 """Seconds without any worker after which no more is hoped for: nannies start dead ones anew."""
+_SILENCE = "the scheduler of the cluster does not answer any more"
 _GOODBYE = 1.0
 """Seconds that a worker goes on after a work was late, to tell the scheduler so."""
 
@@ -75,16 +77,24 @@ class Cluster:
         now = time.monotonic()
         if self._workers and now - self._asked < 1:
             return self._workers
-        try:
-            self._workers = len(self._client.nthreads())
-        except OSError as error:
-            raise GoneError("the scheduler of the cluster does not answer any more") from error
+        self._workers = self._answer()
         self._asked = now
         if self._workers:
             self._seen = now
         elif now - self._seen > _RETURN:
             raise GoneError("the cluster has no workers any more")
         return self._workers
+
+    def _answer(self) -> int:
+        """Ask the scheduler; a client that lost it answers 0 while it tries to find it again."""
+        client = self._client
+        if client.status == "connecting":
+            return 0
+        try:
+            return len(client.sync(client.scheduler.ncores, callback_timeout=_CONNECT))
+        except (OSError, AttributeError) as error:
+            # A client that is closed has no scheduler.
+            raise GoneError(_SILENCE) from error
 
     def submit(self, work: Callable[[Item], Result], item: Item) -> Future[Result]:
         """Have work done on an item by whichever worker the scheduler gives it to."""
@@ -100,7 +110,7 @@ class Cluster:
         except KilledWorker as killed:
             raise DiedError(surely=True) from killed
         except CancelledError as cancelled:
-            raise GoneError("the scheduler of the cluster does not answer any more") from cancelled
+            raise GoneError(_SILENCE) from cancelled
 
     def dismiss(self) -> None:
         """Take back what is under way, and leave the cluster as it is."""
@@ -142,6 +152,8 @@ def _client(address: str, codes: AbstractSet[str]) -> Client:
             f"--scheduler {address}: what speaks with a cluster is not installed: "
             'pip install "normlint[cluster]"'
         ) from error
+    # What is lost is said in the report; its log would be tracebacks between the findings.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         # A client that fails to connect waits for its whole time, and cannot be closed.
         socket.create_connection(get_address_host_port(address), _CONNECT).close()

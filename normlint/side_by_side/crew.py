@@ -88,26 +88,27 @@ class _Crew(Generic[Item, Result]):
 
     def take(self, future: Future[Result]) -> bool:
         """Take a result; say whether what else is under way still is."""
-        index, _ = self.running.pop(future)
+        index, _ = self.running[future]
         try:
             self.results[index] = self.place.result(future)
         except LateError as late:
             self.results[index] = Lost(str(late))
         except DiedError as death:
             if not death.surely:
-                self.bury(index, death)
+                self.bury(death)
                 return False
             self.results[index] = Lost(str(death))
+        del self.running[future]
         return True
 
-    def bury(self, index: int, death: DiedError) -> None:
+    def bury(self, death: DiedError) -> None:
         """Note a death that any of the items under way may have caused."""
-        under_way = sorted([index, *(other for other, _ in self.running.values())])
+        under_way = sorted(index for index, _ in self.running.values())
         self.dismiss()
         if len(under_way) > 1:
             self.alone.extend(under_way)
         else:
-            self.results[index] = Lost(str(death))
+            self.results[under_way[0]] = Lost(str(death))
 
     def give_up_late(self) -> None:
         """Drop the items that took too long; what ran beside them starts again."""
