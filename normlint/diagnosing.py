@@ -60,9 +60,13 @@ def type_name(dtype: int) -> str:
 
 def named(norm: Normalization) -> str:
     """Name its kind with an article."""
-    word = "norm" if norm.kind is Kind.OTHER else norm.kind.value
-    article = "an" if norm.kind in {Kind.INSTANCE, Kind.L2, Kind.RMS} else "a"
-    return f"{article} {word}"
+    return with_article(norm.kind)
+
+
+def with_article(kind: Kind) -> str:
+    """Name a kind with an article."""
+    word = "norm" if kind is Kind.OTHER else kind.value
+    return f"{'an' if kind in {Kind.INSTANCE, Kind.L2, Kind.RMS} else 'a'} {word}"
 
 
 def over(norm: Normalization) -> str:

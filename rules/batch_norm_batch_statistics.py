@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from normlint import rewrite
 from normlint.context.batch_norms import batch_norm_ops
-from normlint.diagnosing import type_name
-from normlint.normalization import Kind
+from normlint.diagnosing import diagnose, type_name
+from normlint.normalization import Form, Kind
 from normlint.rule import (
     Applicability,
     Diagnostic,
     NotFixed,
+    Reason,
     Rewrite,
     Rule,
     Severity,
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from normlint.context import Context
     from normlint.context.batch_norms import BatchNormOp
     from normlint.normalization import Normalization
+
+
+_MESSAGE = "a BatchNorm uses the statistics of the batch, so each answer depends on the others"
 
 
 class BatchNormBatchStatistics(Rule):
@@ -89,6 +93,19 @@ class BatchNormBatchStatistics(Rule):
             y, m, v = BatchNormalization<training_mode = 1>(x, scale, bias, mean, var)
         }
         """,
+        """
+        spelled_out (float[4,2,3,3] x) => (float[4,2,3,3] y)
+        <float epsilon = {1e-5}, float[2,1,1] scale = {1.5,-2}> {
+            mean = ReduceMean<axes = [0, 2, 3]>(x)
+            centred = Sub(x, mean)
+            square = Mul(centred, centred)
+            variance = ReduceMean<axes = [0, 2, 3]>(square)
+            shifted = Add(variance, epsilon)
+            root = Sqrt(shifted)
+            normal = Div(centred, root)
+            y = Mul(normal, scale)
+        }
+        """,
     )
     good = (
         """
@@ -101,10 +118,22 @@ class BatchNormBatchStatistics(Rule):
     )
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
-        """Report each BatchNormalization in training form."""
+        """Report each BatchNormalization in training form, and each BatchNorm spelled out so."""
         for op in batch_norm_ops(context):
             if op.is_training:
                 yield _diagnostic(op, context)
+        for norm in context.norms:
+            if norm.kind is Kind.BATCH and norm.form is Form.DECOMPOSED and _is_of_many(norm):
+                detail = "it is spelled out, and has no running statistics"
+                yield diagnose(
+                    norm, _MESSAGE, NotFixed(Reason.BATCH_STATISTICS, norm.anchor, detail)
+                )
+
+
+def _is_of_many(norm: Normalization) -> bool:
+    """Whether statistics are taken over a batch that may have more than one element."""
+    shape = norm.x.shape
+    return norm.training and shape is not None and shape[0] != 1
 
 
 def _diagnostic(op: BatchNormOp, context: Context) -> Diagnostic:
@@ -120,9 +149,7 @@ def _diagnostic(op: BatchNormOp, context: Context) -> Diagnostic:
         outcome = rewrite.fold_training.as_instance_norm(op, context)
         if isinstance(outcome, NotFixed):
             outcome = rewrite.fold_training.on_running_statistics(op, fallback=outcome)
-        message = (
-            "a BatchNorm uses the statistics of the batch, so each answer depends on the others"
-        )
+        message = _MESSAGE
     return Diagnostic(
         message,
         node,

@@ -22,7 +22,7 @@ _RAISED: dict[int, float] = {TensorProto.FLOAT16: 1e-7, TensorProto.BFLOAT16: 1e
 """Epsilons that an operator or an island in float can hold, and that float16 models meant."""
 _USUAL = 1e-12
 _WHY = {
-    "missing": "has no epsilon beside its variance",
+    "missing": "has no epsilon under its root",
     "negative": "has a negative epsilon",
     "zero": "has an epsilon of 0",
 }
@@ -147,7 +147,8 @@ def _diagnosis(found: Vanishing, context: Context) -> Diagnostic:
         message = f"the epsilon {found.epsilon:.3g} of {subject} is subnormal in {kind}"
         outcome = rewrite.islands.float_statistics(context, norm)
     else:
-        message = f"{subject} {_WHY[found.word]}: a row of equal values gives NaN"
+        row = "a row of equal values" if norm.centred else "a row of zeros"
+        message = f"{subject} {_WHY[found.word]}: {row} gives NaN"
         outcome = rewrite.islands.raised_epsilon(context, norm, _RAISED.get(norm.dtype, _USUAL))
     return diagnose(
         norm,

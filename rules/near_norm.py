@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normlint.diagnosing import with_article
 from normlint.rule import Diagnostic, Rule
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class NearNorm(Rule):
         for near in context.near_norms:
             detail = f": {near.detail}" if near.detail else ""
             yield Diagnostic(
-                f"looks like a {near.like} and is none ({near.reason}){detail}",
+                f"looks like {with_article(near.like)} and is none ({near.reason}){detail}",
                 near.nodes[0],
                 near.nodes,
                 {"reason": near.reason, "like": near.like.value, **near.evidence},

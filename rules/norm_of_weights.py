@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from normlint.diagnosing import diagnose
+from normlint.diagnosing import diagnose, named
 from normlint.graph import Node
 from normlint.recognise.channels import reads_values
 from normlint.recognise.parameter import static
@@ -97,7 +97,7 @@ class NormOfWeights(Rule):
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """Report each normalisation of constants."""
         for norm in context.constant_norms:
-            message = f"a {norm.kind} is computed from constants at every run: compute it once"
+            message = f"{named(norm)} is computed from constants at every run: compute it once"
             yield diagnose(norm, message, _folded(context, norm))
 
 
