@@ -8,6 +8,7 @@ from normlint.report.excerpt import Excerpt, excerpt
 from normlint.report.full import place_text
 from normlint.report.groups import Group, grouped
 from normlint.report.look import visible
+from normlint.report.measure import MEASURED_HEAD, measured_cells
 from normlint.report.mermaid import mermaid
 from normlint.report.summary import summary
 
@@ -28,6 +29,7 @@ def markdown(report: Report, view: View) -> str:
     """Render the report; what would not fit is counted at the end."""
     parts = ["# normlint\n", "".join(f"- {text(line)}\n" for line in summary(report, view))]
     parts.append(_models(report))
+    parts += [_measured(model) for model in report.models[:_MAX_PLACES] if model.measured]
     groups = [
         group
         for model in report.models
@@ -63,6 +65,17 @@ def _models(report: Report) -> str:
     if len(report.models) > _MAX_PLACES:
         rows.append(f"| and {len(report.models) - _MAX_PLACES} more | | | | |")
     return "".join(f"{row}\n" for row in rows)
+
+
+def _measured(model: ModelReport) -> str:
+    """Give what the norms of a model saw on the user's data, closed at first."""
+    rows: list[tuple[str, ...]] = [MEASURED_HEAD, ("---",) * len(MEASURED_HEAD)]
+    rows += [measured_cells(norm) for norm in model.measured[:_MAX_PLACES]]
+    lines = [f"| {' | '.join(map(text, cells))} |" for cells in rows]
+    if len(model.measured) > _MAX_PLACES:
+        lines.append(f"| and {len(model.measured) - _MAX_PLACES} more | | | | | | |")
+    title = f"What the norms of {text(model.path)} saw on the data"
+    return "\n".join(("<details><summary>" + title + "</summary>\n", *lines, "\n</details>\n"))
 
 
 def _open(model: ModelReport, severity: str) -> str:

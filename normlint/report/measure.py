@@ -72,6 +72,27 @@ def _row(norm: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+MEASURED_HEAD = (
+    *("norm", "|mean|/σ p50", "p99.9", "σ p50"),
+    *("range", "range/σ", "outlier channels"),
+)
+"""Heads of the columns that `measured_cells` fills."""
+
+
+def measured_cells(norm: dict[str, Any]) -> tuple[str, ...]:
+    """Give what one norm saw, as the tables of reports have it."""
+    ratio = norm["mean_over_deviation"]
+    return (
+        visible(f"{norm['kind']} {norm['node'] or norm['output']}"),
+        number(ratio["p50"]),
+        number(ratio["p99.9"]),
+        number(norm["deviation"]["p50"]),
+        f"{number(norm['range'][0])} … {number(norm['range'][1])}",
+        number(norm["range_over_deviation"]),
+        ", ".join(map(str, norm["outlier_channels"][:8])) or "–",
+    )
+
+
 def number(value: float | None) -> str:
     """Write a number in three digits; a dash for one that is unknown or infinite."""
     return "–" if value is None else f"{value:.3g}"

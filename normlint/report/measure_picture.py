@@ -5,22 +5,18 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from normlint.report.look import visible
-from normlint.report.measure import bars, number, relative
+from normlint.report.measure import MEASURED_HEAD, bars, measured_cells, relative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WIDTH, _HEIGHT = 4, 24
-_HEAD = (
-    *("norm", "|mean|/σ p50", "p99.9", "σ p50", "range", "range/σ", "outlier channels"),
-    *("|mean|/σ of rows", "σ of rows", "largest magnitudes of channels"),
-)
+_PICTURES = ("|mean|/σ of rows", "σ of rows", "largest magnitudes of channels")
 
 
 def measured_table(norms: Sequence[dict[str, Any]]) -> str:
     """Render a table, closed at first."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in _HEAD)
+    head = "".join(f"<th>{escape(name)}</th>" for name in (*MEASURED_HEAD, *_PICTURES))
     rows = "".join(_row(norm) for norm in norms)
     return (
         "<details><summary>What the norms saw on the data</summary>"
@@ -29,15 +25,8 @@ def measured_table(norms: Sequence[dict[str, Any]]) -> str:
 
 
 def _row(norm: dict[str, Any]) -> str:
-    ratio = norm["mean_over_deviation"]
     cells = (
-        escape(visible(f"{norm['kind']} {norm['node'] or norm['output']}")),
-        number(ratio["p50"]),
-        number(ratio["p99.9"]),
-        number(norm["deviation"]["p50"]),
-        f"{number(norm['range'][0])} … {number(norm['range'][1])}",
-        number(norm["range_over_deviation"]),
-        ", ".join(map(str, norm["outlier_channels"][:8])) or "–",
+        *map(escape, measured_cells(norm)),
         histogram(norm["histogram"], "Rows by |mean|/σ"),
         histogram(norm["deviation_histogram"], "Rows by σ"),
         drawn(relative(norm["channel_peaks"]), "Largest magnitude along the channels"),

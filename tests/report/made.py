@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from normlint.fingerprint import with_fingerprints
 from normlint.results import (
     Finding,
@@ -120,6 +122,17 @@ def report() -> Report:
             ),
         )
     )
+
+
+def measured(name: str = "/layer.0/norm") -> Report:
+    """Give a report with what norms saw on data."""
+    norm: dict[str, object] = {"kind": "LayerNorm", "node": name, "output": "t", "rows": 9}
+    norm |= {"mean_over_deviation": {"p50": 0.1, "p99.9": 2.0}, "deviation": {"p50": 1.0}}
+    norm |= {"range_over_deviation": 30.0, "outlier_channels": list(range(9)), "rms": 1.0}
+    norm |= {"histogram": [1] * 160, "deviation_histogram": [1] * 160}
+    norm |= {"range": [-9.0, 21.0], "channel_peaks": [1.0, 2.0, None, 4.0] * 12}
+    models = report().models
+    return Report((replace(models[0], measured=(norm,)), *models[1:]))
 
 
 def hostile(name: str) -> Report:

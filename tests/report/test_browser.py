@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,18 +87,6 @@ def shown(page: Page) -> list[str]:
     return [title.partition(" ")[0] for title in page.locator(".card:visible h3").all_inner_texts()]
 
 
-def measured() -> Report:
-    """Give a report with what norms saw on data."""
-    norm: dict[str, Any] = {"kind": "LayerNorm", "node": "/layer.0/norm", "output": "t", "rows": 9}
-    norm |= {"mean_over_deviation": {"p50": 0.1, "p99.9": 2.0}, "deviation": {"p50": 1.0}}
-    norm |= {"range_over_deviation": 30.0, "outlier_channels": list(range(9)), "rms": 1.0}
-    norm |= {"histogram": [1] * 160, "deviation_histogram": [1] * 160}
-    norm |= {"range": [-9.0, 21.0], "channel_peaks": [1.0, 2.0, None, 4.0] * 12}
-    report = made.report()
-    models = (replace(report.models[0], measured=(norm,)), *report.models[1:])
-    return replace(report, models=models)
-
-
 def test_search_finds_every_word_in_cards_and_names_of_models(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -149,7 +136,7 @@ def test_all_is_there_without_scripts(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_what_norms_saw_is_told(browser: Browser, tmp_path: Path) -> None:
-    with opened(browser, rendered("html", measured()), tmp_path) as page:
+    with opened(browser, rendered("html", made.measured()), tmp_path) as page:
         page.get_by_text("What the norms saw on the data").click()
 
         cells = page.locator(".wide td").all_inner_texts()
@@ -161,7 +148,7 @@ def test_what_norms_saw_is_told(browser: Browser, tmp_path: Path) -> None:
 def test_words_can_be_read_by_day_and_by_night(
     scheme: str, browser: Browser, tmp_path: Path
 ) -> None:
-    text = rendered("html", measured())
+    text = rendered("html", made.measured())
     with opened(browser, text, tmp_path, color_scheme=scheme) as page:
         back = page.evaluate("getComputedStyle(document.body).backgroundColor")
         contrasts = page.evaluate(CONTRAST, WORDS)
@@ -176,7 +163,7 @@ def test_words_can_be_read_by_day_and_by_night(
 def test_the_page_is_never_wider_than_the_screen(
     width: int, name: str, browser: Browser, tmp_path: Path
 ) -> None:
-    report = Report((*measured().models, *made.hostile(name).models))
+    report = Report((*made.measured().models, *made.hostile(name).models))
     screen = {"width": width, "height": 800}
     with opened(browser, rendered("html", report), tmp_path, viewport=screen) as page:
         page.evaluate(OPEN)

@@ -238,6 +238,18 @@ def test_html_is_one_file_with_pictures() -> None:
     assert "No findings." in parsed.text
 
 
+@pytest.mark.parametrize("name", ["/layer.0/norm", "a|b", "<i>"])
+def test_what_norms_saw_is_in_the_documents(name: str) -> None:
+    report = made.measured(name)
+    row = next(r for r in rendered("markdown", report).splitlines() if "| 0.1 | 2 | 1 |" in r)
+
+    assert html_.unescape(row.split(" | ")[0]) == f"| LayerNorm {name}"
+    assert row.count("|") == 8
+    [measured] = json.loads(rendered("json", report))["models"][0]["measured"]
+    assert measured["node"] == name
+    assert f"LayerNorm {name}" in "".join(page(rendered("html", report)).text)
+
+
 def test_html_says_where_it_draws_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("normlint.report.html._MAX_PICTURES", 1)
     findings = [replace(made.layer_norm(0), message=message) for message in ("one", "two", "three")]
