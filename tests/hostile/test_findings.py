@@ -14,6 +14,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from normlint.context.axes import through_reshape
 from normlint.context.growth import MOST_ELEMENTS
+from normlint.contradiction import contradiction
 from normlint.model import ValuesUnavailable, open_model
 
 CONV = """
@@ -98,6 +99,18 @@ def test_a_model_that_makes_no_sense(change: Any) -> None:
     repair(data)
 
     assert time.process_time() - start < 15
+
+
+def test_a_contradiction_is_not_sought_along_calls_without_end() -> None:
+    """The checker follows each call: forty functions that call the next one twice are 2^40."""
+    model = onnx.ModelProto.FromString(altered(calls_that_double))
+    start = time.process_time()
+
+    assert contradiction(model) is None
+    model.graph.node[0].input[0] = "nowhere"
+    assert contradiction(model) is not None
+
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(
