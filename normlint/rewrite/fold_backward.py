@@ -19,7 +19,7 @@ from normlint.context.passages import PASSAGES
 from normlint.rewrite.affine import Affine, Elementwise, elementwise
 from normlint.rewrite.fold_outputs import scale_outputs
 from normlint.rewrite.fold_quantized import behind_dequantize
-from normlint.rewrite.fold_sums import carrier_of, is_sum, parts_of, product_of
+from normlint.rewrite.fold_sums import carrier_of, has_small_factor, is_sum, parts_of, product_of
 from normlint.rewrite.fold_weights import check_shift, computed
 from normlint.rewrite.fold_wraps import Tap, rebuild, shifted, wrapped
 from normlint.rule import NewNode, NotFixed, Reason, Redirect, Replace
@@ -139,6 +139,8 @@ class Backward:
     def _leads_on(self, node: Node) -> bool:
         """Whether a linear operator could be reached by way of a node."""
         if node.op in LINEAR or node.op == "BatchNormalization":
+            return True
+        if has_small_factor(node, self.weights):
             return True
         passes = node.op in PASSAGES or elementwise(node, self.weights.constants) is not None
         if not passes and is_sum(node):

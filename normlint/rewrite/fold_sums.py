@@ -152,6 +152,13 @@ def product_of(node: Node, axis: int, affine: Affine, weights: Weights) -> Produ
     return None
 
 
+def has_small_factor(node: Node, weights: Weights) -> bool:
+    """Whether a node is such a product whose channels run along axis 1, as those of a BatchNorm."""
+    return _is_computed(node, frozenset(("Mul",))) and any(
+        _small(node, tensor, 1, weights) is not None for tensor in node.inputs
+    )
+
+
 def _small(node: Node, tensor: Tensor, axis: int, weights: Weights) -> Elementwise | None:
     producer, rank = tensor.producer, node.y.rank
     if producer is None or producer.graph is not node.graph or rank is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from folding import CONV, NORM, assert_same, folded, model_of, ops, reasons, repaired
+from folding import CONV, NORM, assert_same, folded, model_of, ops, reason_of, reasons, repaired
 from onnx import TensorProto, helper, numpy_helper
 
 OTHER = "float[2,2,2,2] u = {1,0,3,4,-1,1.5,2,1,0.25,-2,1,2,3,-1,2,0.5}"
@@ -186,6 +186,25 @@ def test_the_scale_of_an_integer_product_takes_the_factor(
     assert ops(after) == ["DynamicQuantizeLinear", kind, "Cast", "Mul", "Mul", "Add"]
     assert "q" in {tensor.name for tensor in after.graph.initializer}
     assert_same(before, after)
+
+
+def test_an_integer_product_that_is_read_twice_stays() -> None:
+    tensors, nodes = dynamically_quantised(
+        "MatMulInteger", per_channel=False, biased=False, factors=(1.5, -2.0, 0.5)
+    )
+    nodes.append(helper.make_node("Sigmoid", ["f"], ["u"]))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 2])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 3]) for name in "yu"],
+        tensors,
+    )
+    before = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    report, _ = repaired(before)
+
+    assert [reason_of(finding) for finding in report.findings] == ["other-reader"]
 
 
 def test_a_factor_that_is_no_small_one_lets_nothing_pass() -> None:
