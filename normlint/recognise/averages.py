@@ -63,17 +63,20 @@ def _is_of_all(node: Node) -> bool:
     shape = static(node.inputs[0].shape) if node.inputs else None
     if shape is None or len(shape) < 3:
         return False
-    window = node.attrs.get("kernel_shape")
-    return window is not None and tuple(window) == shape[2:] and _is_unpadded(node)
+    return _integers(node, "kernel_shape") == shape[2:] and _is_unpadded(node)
 
 
 def _is_pointwise(node: Node) -> bool:
-    strides = node.attrs.get("strides") or (1,)
-    return set(strides) == {1} and node.attrs.get("group", 1) == 1 and _is_unpadded(node)
+    strides = set(_integers(node, "strides"))
+    return strides <= {1} and node.attrs.get("group", 1) == 1 and _is_unpadded(node)
 
 
 def _is_unpadded(node: Node) -> bool:
-    return not any(node.attrs.get("pads") or ()) and node.attrs.get("auto_pad", "NOTSET") in {
-        "NOTSET",
-        "VALID",
-    }
+    automatic = node.attrs.get("auto_pad", "NOTSET")
+    return not any(_integers(node, "pads")) and automatic in ("NOTSET", "VALID")
+
+
+def _integers(node: Node, name: str) -> tuple[int, ...]:
+    """Give an attribute of integers; a malformed file may hold anything under its name."""
+    value = node.attrs.get(name)
+    return tuple(value) if isinstance(value, (list, tuple)) else ()

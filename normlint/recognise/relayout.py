@@ -133,9 +133,12 @@ def gather(reading: Reading, node: Node) -> Value | None:
     split = reading.split
     if value is None or split is None:
         return None
-    axis = node.attrs.get("axis", 0) % len(value.dims)
+    axis = node.attrs.get("axis", 0)
+    if not isinstance(axis, int) or not -len(value.dims) <= axis < len(value.dims):
+        return None
+    axis %= len(value.dims)
     wanted = tuple(group for group in range(split.groups) for _ in range(split.size))
-    if value.dims[axis] != (split.axis,) or reading.constants.integers(node.inputs[1]) != wanted:
+    if value.dims[axis] != (split.axis,) or reading.constants.integers(node.input(1)) != wanted:
         return None
     dims = (*value.dims[:axis], (split.axis, split.axis + 1), *value.dims[axis + 1 :])
     return Value(value.polynomial, dims, value.flaw, value.depth + 1)

@@ -81,3 +81,14 @@ def test_equal_weights_that_are_not_one_by_n_make_no_difference_from_the_mean() 
 
     assert norm_of(text).kind is Kind.RMS
     assert norm_of(text).x.name == "d"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    ["kernel_shape = 3", 'kernel_shape = "x"', "kernel_shape = [3, 5], pads = 1", "strides = 2"],
+)
+def test_attributes_of_other_types_are_borne(attributes: str) -> None:
+    pool = f"AveragePool<{attributes}>"
+
+    norms_of(image(f"{pool}(x)", f"{pool}(q)"))
+    norms_of(image(f"Conv<{attributes}>(x, mean)", f"Conv<{attributes}>(q, mean)", POINT))
