@@ -15,6 +15,7 @@ from normlint.rule import Applicability, NotFixed, Reason
 
 if TYPE_CHECKING:
     from normlint.context import Context
+    from normlint.context.constants import Constants
     from normlint.graph import Node
     from normlint.normalization import NearNorm
 
@@ -102,7 +103,9 @@ class Folds:
         if found is not None:
             return found
         evidence = {key.value: value.reason.value for key, value in refusals.items()}
-        return Fold(node, (node,), refusal=_telling(node, refusals), evidence=evidence)
+        return Fold(
+            node, (node,), refusal=_telling(node, refusals, weights.constants), evidence=evidence
+        )
 
     def _parts_of_norms(self, *, other: bool = False) -> set[Node]:
         """Give the nodes of norms that are no scale and shift; `other`: that are no BatchNorm."""
@@ -130,7 +133,7 @@ def _is_running(fact: Normalization | NearNorm) -> bool:
     return _is_batch(fact) and isinstance(fact, Normalization) and not fact.training
 
 
-def _telling(node: Node, refusals: dict[Direction, NotFixed]) -> NotFixed:
+def _telling(node: Node, refusals: dict[Direction, NotFixed], constants: Constants) -> NotFixed:
     """Choose the reason that says most: that of a linear operator which was reached.
 
     Where one was reached on either side, it is the one in front; but behind a residual sum, which
@@ -140,7 +143,11 @@ def _telling(node: Node, refusals: dict[Direction, NotFixed]) -> NotFixed:
 
     ways = [(key.value, refusal) for key, refusal in refusals.items()]
     producer = node.inputs[0].producer
-    if producer is not None and is_sum(producer):
+    if (
+        producer is not None
+        and is_sum(producer)
+        and not any(constants.is_constant(tensor) for tensor in producer.inputs)
+    ):
         ways.reverse()
     told = [way for way in ways if way[1].reason is not Reason.NO_LINEAR_NEIGHBOUR]
     if not told:
