@@ -69,7 +69,7 @@ def test_data_that_does_not_fit_is_said(models: list[str], tmp_path: Path) -> No
     ran = normlint(*models)
 
     assert ran.code == 2
-    assert "input x" in ran.err
+    assert "input 'x'" in ran.err
 
 
 def test_data_tells_how_far_a_norm_is_off(models: list[str]) -> None:
