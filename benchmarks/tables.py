@@ -90,6 +90,8 @@ def told(command: Command, result: Measured, path: Path) -> str:
     if command.result.suffix == ".json":
         return f"findings: {_findings(command.result):,}"
     before, after = operators(path), operators(command.result)
+    if not after:
+        return "wrote what onnx does not read"
     total = f"{sum(before.values()):,} to {sum(after.values()):,} nodes"
     norms = {op: count for op, count in after.items() if "Normalization" in op}
     return f"{total}; {', '.join(f'{n:,} {op}' for op, n in norms.items()) or 'no norm operator'}"
@@ -101,14 +103,14 @@ def _findings(report: Path) -> int:
 
 
 def operators(path: Path) -> dict[str, int]:
-    """Count the operators of a model, in a process of its own."""
+    """Count the operators of a model, in a process of its own; none where it cannot be read."""
     script = (
         "import collections, json, onnx\n"
         f"model = onnx.load({str(path)!r}, load_external_data=False)\n"
         "print(json.dumps(collections.Counter(node.op_type for node in model.graph.node)))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    counted: dict[str, int] = json.loads(done.stdout)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    counted: dict[str, int] = json.loads(done.stdout or "{}")
     return counted
 
 
