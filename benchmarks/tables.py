@@ -89,7 +89,11 @@ def told(command: Command, result: Measured, path: Path) -> str:
         return "wrote nothing"
     if command.result.suffix == ".json":
         return f"findings: {_findings(command.result):,}"
-    before, after = operators(path), operators(command.result)
+    return _made(path, command.result)
+
+
+def _made(source: Path, target: Path) -> str:
+    before, after = operators(source), operators(target)
     if not after:
         return "wrote what onnx does not read"
     total = f"{sum(before.values()):,} to {sum(after.values()):,} nodes"
