@@ -121,6 +121,8 @@ def _moved(step: Step, axis: int) -> int | None:
     if node.op == "Transpose":
         order = node.attrs.get("perm") or list(reversed(range(len(before))))
         return order.index(axis) if axis in order else None
+    if axis >= len(before):
+        return None
     behind = len(before) - 1 - axis
     moved = len(after) - 1 - behind
     same = moved >= 0 and before[axis:] == after[moved:] and before[axis] is not None

@@ -248,6 +248,8 @@ def runner(model: onnx.ModelProto) -> Run | None:
     opset = next(entry.version for entry in model.opset_import if not entry.domain)
     called = [node.op_type for function in model.functions for node in function.node]
     found = {*ops(model), *called}
+    if "Loop" in found:
+        return None  # what is collected it concatenates, where it should stack
     if "ConvTranspose" in found or ("BatchNormalization" in found and opset < 14):
         return None  # groups with a bias; it takes the statistics of the batch
     try:
