@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from onnx import TensorProto
 
 from normlint import rewrite
+from normlint.context.epsilons import was_scaled
 from normlint.context.places import Place
-from normlint.context.precision import HEADROOM, LARGEST_HALF, was_scaled
+from normlint.context.precision import HEADROOM, LARGEST_HALF
 from normlint.rule import Applicability, Diagnostic, NotFixed, Rewrite, Rule, Severity
 
 if TYPE_CHECKING:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import TensorProto
 
+from normlint.context.epsilons import is_customary, was_scaled
 from normlint.context.quantized import has_statistics
 from normlint.normalization import Kind
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from normlint.context.constants import Constants
+    from normlint.context.scaled_streams import ScaledStreams
     from normlint.graph import Node, Tensor
     from normlint.measure import Measured
     from normlint.normalization import Normalization
@@ -38,11 +41,9 @@ _LEAST_NORMAL: dict[int, float] = {
 _HALVES = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16))
 _TYPE_LEFT_OPEN = frozenset(("InstanceNormalization", "GroupNormalization"))
 _GUARDS = frozenset(("Where", "Max", "Clip"))
-_CUSTOMARY = (1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
 _SUMS = frozenset(("ReduceSum", "ReduceSumSquare", "ReduceL2"))
 _LAYOUT = frozenset(("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Cast", "Flatten"))
 _ADDS = _LAYOUT | {"Add", "Sum", "Gather"}
-_MOST_HALVINGS = 16
 _LARGEST_READ = 1 << 22
 _LINEAR = frozenset(("MatMul", "Gemm", "Conv"))
 _FARTHEST = 24
@@ -95,7 +96,15 @@ class Precision:
 
     def __init__(self, norms: Sequence[Normalization], constants: Constants) -> None:
         self.constants = constants
+        self._all = norms
         self.norms = tuple(norm for norm in norms if has_statistics(norm))
+
+    @cached_property
+    def scaled_streams(self) -> ScaledStreams:
+        """What can be multiplied by a power of two together."""
+        from normlint.context.scaled_streams import ScaledStreams
+
+        return ScaledStreams(self._all, self.constants)
 
     def half_statistics(self) -> Iterator[HalfStatistics]:
         """Give the norms whose statistics are computed in float16 or bfloat16."""
@@ -123,7 +132,7 @@ class Precision:
             if node is None or factor is None or not 0 < factor <= _QUARTER:
                 continue
             exponent = -math.log2(factor)
-            if exponent == int(exponent) and _is_customary(norm.epsilon):
+            if exponent == int(exponent) and is_customary(norm.epsilon):
                 yield norm, int(exponent), node
 
     def _factor(self, node: Node) -> float | None:
@@ -198,16 +207,6 @@ class Precision:
             return False
         exponent = self.constants.uniform(node.inputs[1])
         return exponent is not None and exponent >= 2
-
-
-def was_scaled(norm: Normalization) -> bool:
-    """Whether the input of a norm was scaled by a power of two, for its epsilon was by the square.
-
-    Such an epsilon has no usual value, and a usual one times a power of four.
-    """
-    if _is_customary(norm.epsilon) or norm.epsilon <= 0:
-        return False
-    return any(_is_customary(norm.epsilon * 4.0**k) for k in range(1, _MOST_HALVINGS))
 
 
 def epsilon_type(norm: Normalization) -> int:
@@ -286,7 +285,3 @@ def _above(tensor: Tensor) -> Node | None:
             return node
         tensor = node.inputs[0]
     return None
-
-
-def _is_customary(epsilon: float) -> bool:
-    return any(math.isclose(epsilon, usual, rel_tol=2e-2) for usual in _CUSTOMARY)

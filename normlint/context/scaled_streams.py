@@ -11,10 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from onnx import TensorProto
-
+from normlint.context.epsilons import epsilon_place
 from normlint.context.zero_mean_writers import can_be_edited
-from normlint.normalization import Kind
 from normlint.rule import NotFixed, Reason
 
 if TYPE_CHECKING:
@@ -49,10 +47,7 @@ _FIRST = frozenset(
     )
 )
 """Operators whose output is multiplied when their first input is, by a factor above 0."""
-_KINDS = frozenset((Kind.LAYER, Kind.RMS, Kind.INSTANCE, Kind.GROUP))
-_OPS = frozenset(("LayerNormalization", "RMSNormalization", "InstanceNormalization"))
 _INDIFFERENT = frozenset(("Shape", "Size", "ArgMax", "ArgMin", "Sign"))
-_HALVES = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16))
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,34 +270,22 @@ def _is_plain(node: Node) -> bool:
     return node.op == "Split" or not any(t.consumers or t.is_output for t in spare)
 
 
-def epsilon_place(norm: Normalization, constants: Constants) -> tuple[Node, int] | None:
-    """Give where epsilon stands: a node and the position of the constant, or -1 for an attribute.
+class ScaledStreams:
+    """What is multiplied together, for every norm of a model; each tensor is looked at once."""
 
-    None where there is none that can be multiplied: statistics in half precision do not hold it.
-    """
-    if norm.statistics_dtype in _HALVES or norm.kind not in _KINDS or norm.clipped:
-        return None
-    if norm.is_op:
-        spare = [tensor for tensor in norm.anchor.outputs[1:] if tensor.name]
-        used = any(tensor.consumers or tensor.is_output for tensor in spare)
-        return (norm.anchor, -1) if norm.op_type in _OPS and not used else None
-    node = norm.steps.get("epsilon")
-    if node is None or node.op != "Add":
-        return None
-    known = [at for at, tensor in enumerate(node.inputs) if can_be_edited(tensor, constants)]
-    return (node, known[0]) if len(known) == 1 else None
+    def __init__(self, norms: Iterable[Normalization], constants: Constants) -> None:
+        self._constants = constants
+        self._by_node: dict[Node, list[Normalization]] = {}
+        for norm in norms:
+            for node in norm.nodes:
+                self._by_node.setdefault(node, []).append(norm)
+        self._searches: dict[Tensor, _Search] = {}
 
-
-def scaled_stream(
-    norm: Normalization, norms: Iterable[Normalization], constants: Constants
-) -> ScaledStream | NotFixed:
-    """Give what is multiplied together with what a norm reads, or say what stands in the way."""
-    by_node: dict[Node, list[Normalization]] = {}
-    for other in norms:
-        for node in other.nodes:
-            by_node.setdefault(node, []).append(other)
-    search = _Search(constants, by_node)
-    search.explore(norm.x)
-    if norm.x in search.pinned:
-        return search.pinned[norm.x]
-    return search.stream(norm.x)
+    def __call__(self, norm: Normalization) -> ScaledStream | NotFixed:
+        """Give what is multiplied with what a norm reads, or say what stands in the way."""
+        if norm.x not in self._searches:
+            search = _Search(self._constants, self._by_node)
+            search.explore(norm.x)
+            self._searches.update(dict.fromkeys(search.operands, search))
+        found = self._searches[norm.x]
+        return found.pinned[norm.x] if norm.x in found.pinned else found.stream(norm.x)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from normlint.context.scaled_streams import epsilon_place, scaled_stream
+from normlint.context.epsilons import epsilon_place
 from normlint.recognise.parameter import static
 from normlint.rewrite.unquantize import clone
 from normlint.rule import Applicability, Computed, NewNode, NotFixed, Reason, Replace, Rewrite
@@ -44,7 +44,7 @@ def rescaled_stream(context: Context, norm: Normalization, exponent: int) -> Res
     if epsilon_place(norm, context.constants) is None:
         detail = "it has no epsilon in float that could be scaled"
         return Rescaled((norm,), NotFixed(Reason.TYPE_MISMATCH, norm.anchor, detail))
-    stream = scaled_stream(norm, context.norms, context.constants)
+    stream = context.precision.scaled_streams(norm)
     if isinstance(stream, NotFixed):
         return Rescaled((norm,), stream)
     edits = _Edits(stream, context.constants, exponent).edits()
