@@ -9,14 +9,15 @@ from onnx import TensorProto
 from normlint import rewrite
 from normlint.context.precision import least_normal
 from normlint.diagnosing import diagnose, named, over, type_name
-from normlint.rule import Applicability, Rule, Severity
+from normlint.normalization import Kind
+from normlint.rule import Applicability, NotFixed, Reason, Rule, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from normlint.context import Context
     from normlint.context.precision import Vanishing
-    from normlint.rule import Diagnostic, NotFixed, Rewrite
+    from normlint.rule import Diagnostic, Rewrite
 
 _RAISED: dict[int, float] = {TensorProto.FLOAT16: 1e-7, TensorProto.BFLOAT16: 1e-12}
 """Epsilons that an operator or an island in float can hold, and that float16 models meant."""
@@ -33,8 +34,9 @@ class EpsilonUnderflow(Rule):
 
     ## What it does
 
-    Reports a norm whose epsilon is 0, negative or missing; and, as a warning, one whose epsilon is
-    subnormal in the type in which it is added, so that hardware may take it for 0.
+    Reports a norm whose epsilon is 0, negative or missing, or whose length is bounded by 0 in half
+    precision; and, as a warning, one whose epsilon is subnormal in the type in which it is added,
+    so that hardware may take it for 0.
 
     ## Why is this bad?
 
@@ -108,6 +110,15 @@ class EpsilonUnderflow(Rule):
             y = Div(x, root)
         }
         """,
+        """
+        bound_of_a_length (float16[2,3,4] x) => (float16[2,3,4] y)
+        <float least = {1e-12}> {
+            bound = Cast<to = 10>(least)
+            length = ReduceL2<axes = [-1]>(x)
+            root = Clip(length, bound)
+            y = Div(x, root)
+        }
+        """,
     )
     good = (
         """
@@ -143,7 +154,11 @@ def _diagnosis(found: Vanishing, context: Context) -> Diagnostic:
     norm, kind = found.norm, type_name(found.dtype)
     subject = f"{named(norm)} over {over(norm)}"
     outcome: Rewrite | NotFixed
-    if found.word == "subnormal":
+    if norm.kind is Kind.L2:
+        message = f"the bound of {subject} is 0 in {kind}: a row of zeros gives NaN"
+        detail = "which bound was meant is not in the file"
+        outcome = NotFixed(Reason.TYPE_MISMATCH, norm.anchor, detail)
+    elif found.word == "subnormal":
         message = f"the epsilon {found.epsilon:.3g} of {subject} is subnormal in {kind}"
         outcome = rewrite.islands.float_statistics(context, norm)
     else:

@@ -249,7 +249,9 @@ def _squares(norm: Normalization) -> bool:
 
 
 def _word(norm: Normalization) -> str:
-    if norm.kind in {Kind.L2, Kind.BATCH, Kind.OTHER} or norm.clipped or _is_guarded(norm):
+    if norm.kind is Kind.L2:
+        return "zero" if _has_bound_of_zero(norm) else ""
+    if norm.kind in {Kind.BATCH, Kind.OTHER} or norm.clipped or _is_guarded(norm):
         return ""
     if norm.epsilon < 0:
         return "negative"
@@ -271,6 +273,13 @@ def _adds_something(norm: Normalization) -> bool:
             return True
         node = node.inputs[0].producer
     return False
+
+
+def _has_bound_of_zero(norm: Normalization) -> bool:
+    """Whether a length in half precision is bounded by what that type holds as 0."""
+    if norm.is_op or norm.epsilon != 0 or norm.dtype not in _HALVES:
+        return False
+    return any(node.op in {"Max", "Clip"} for node in norm.nodes)
 
 
 def _is_guarded(norm: Normalization) -> bool:
