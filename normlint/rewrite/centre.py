@@ -11,7 +11,15 @@ from normlint.context.zero_mean_sources import Centred, can_be_dropped
 from normlint.context.zero_mean_steps import Step
 from normlint.context.zero_mean_writers import Scaled
 from normlint.normalization import Normalization
-from normlint.rewrite.centre_constants import Change, Constant, centred, scaled_by, without_mean
+from normlint.rewrite.centre_constants import (
+    Change,
+    Constant,
+    added_scaled,
+    added_without_mean,
+    centred,
+    scaled_by,
+    without_mean,
+)
 from normlint.rewrite.centre_nodes import reduce_mean
 from normlint.rule import NewNode, Redirect, Replace
 
@@ -24,6 +32,10 @@ if TYPE_CHECKING:
     from normlint.context.zero_mean_sources import Source
     from normlint.graph import Node, Tensor
     from normlint.rule import Computed, Edit, Operand
+
+_BIASED = frozenset(("Gemm", "Conv", "ConvTranspose"))
+_BIAS = 2
+"""The input by which these add a bias."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +68,8 @@ class Edits:
     centred_axes: dict[Tensor, tuple[int, ...]] = field(default_factory=dict)
     """The axes over which the mean of each of these is taken away."""
     _changes: dict[tuple[Node, int], list[Change]] = field(default_factory=dict)
+    _absent: dict[Node, tuple[Change, ...]] = field(default_factory=dict)
+    """Writers without a bias, and what becomes of one that a norm's moves into."""
     _last_changed: dict[Node, int] = field(default_factory=dict)
     _operands: dict[tuple[Node, int], Operand] = field(default_factory=dict)
     _dropped: dict[Tensor, Tensor] = field(default_factory=dict)
@@ -90,6 +104,8 @@ class Edits:
         if how.shifts and can_be_dropped(how, at):
             self._drop_shift(how, at, explicit)
             return
+        if node.op in _BIASED and node.input(_BIAS) is None:
+            self._absent[node] = added_without_mean(node, at)
         for place in how.shifts:
             self.change(node, place, without_mean(at))
         for place, operand in how.full:
@@ -113,6 +129,9 @@ class Edits:
         inverse = source.node.op == "Div"
         for how in source.steps:
             self.touched.setdefault(how.node)
+            if how.node.op in _BIASED and how.node.input(_BIAS) is None:
+                scaled = added_scaled(source.factor, self.constants, inverse=inverse)
+                self._absent[how.node] = scaled
             for place, operand in how.full:
                 if self.constants.is_constant(operand.tensor):
                     change = scaled_by(source.factor, operand, self.constants, inverse=inverse)
@@ -208,6 +227,8 @@ class Edits:
             return self._operands[node, place]
         tensor = node.input(place)
         changes = self._changes.get((node, place))
+        if changes and tensor is None and node in self._absent:
+            changes = [*changes, *self._absent[node]]
         if changes:
             return self._constant(tensor, changes)
         return None if tensor is None else self.operand(tensor)

@@ -11,11 +11,11 @@ import numpy as np
 from normlint.rule import Computed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     from normlint.context.constants import Constants
     from normlint.context.zero_mean_sites import Site
-    from normlint.graph import Tensor
+    from normlint.graph import Node, Tensor
 
     Array = np.ndarray[Any, Any]
 
@@ -115,8 +115,15 @@ def centred(at: Site) -> Change:
 
 def without_mean(out: Site) -> Change:
     """Subtract the mean over the channels of what a constant is added to, whatever its shape."""
-    inner = [axis - len(out.shape) for axis in out.axes]
+    return _without_mean([axis - len(out.shape) for axis in out.axes])
 
+
+def added_without_mean(node: Node, out: Site) -> tuple[Change, ...]:
+    """Subtract the mean of the sum that a node without a bias is given."""
+    return (_without_mean([-1]) if "Conv" in node.op else without_mean(out),)
+
+
+def _without_mean(inner: Sequence[int]) -> Change:
     def apply(values: Array) -> Array:
         axes = tuple(axis for axis in inner if axis >= -values.ndim)
         return np.asarray(values - values.mean(axis=axes, keepdims=True))
@@ -137,6 +144,18 @@ def scaled_by(factor: Site, at: Site, constants: Constants, *, inverse: bool) ->
 
     key = ("scaled", factor.tensor, inverse, at.first, at.last)
     return Change(key, _SCALED, apply, apart=tuple(at.axes))
+
+
+def added_scaled(factor: Site, constants: Constants, *, inverse: bool) -> tuple[Change, ...]:
+    """Scale the sum that a node without a bias is given along the channels, and centre it."""
+
+    def apply(values: Array) -> Array:
+        vector = constants.values(factor.tensor).astype(np.float64).reshape(-1)
+        with np.errstate(all="ignore"):
+            return np.asarray(values / vector if inverse else values * vector)
+
+    scaled = Change(("scaled", factor.tensor, inverse), _SCALED, apply)
+    return scaled, _without_mean([-1])
 
 
 def added(key: Hashable, values: Callable[[], Array], shape: tuple[int, ...], dtype: int) -> Change:

@@ -184,6 +184,26 @@ def class_token(b: Builder) -> list[str]:
     return [b.op("Gemm", last, b.weight(WIDTH, 3), b.weight(3))]
 
 
+def bare_products(b: Builder) -> list[str]:
+    """Linear writers without a bias, into which those of the norms move, one behind a factor."""
+    t = b.op("Gather", b.weight(9, WIDTH), b.input([8], kind=TensorProto.INT64, high=9))
+    t = b.op("Add", t, b.op("Gemm", norm(b, t), b.weight(WIDTH, WIDTH)))
+    y = b.op("Gemm", norm(b, t), b.weight(WIDTH, WIDTH), transB=1)
+    t = b.op("Add", t, b.op("Mul", y, b.weight(WIDTH)))
+    y = b.op("Gemm", norm(b, t), b.weight(WIDTH, WIDTH))
+    t = b.op("Add", t, b.op("Div", y, b.weight(1, WIDTH)))
+    return [b.op("Gemm", norm(b, t), b.weight(WIDTH, 3))]
+
+
+def bare_convolutions(b: Builder) -> list[str]:
+    t = b.op("Transpose", embedded(b), perm=[0, 2, 1])
+    for scaled in (False, True):
+        y = b.op("Transpose", norm(b, b.op("Transpose", t, perm=[0, 2, 1])), perm=[0, 2, 1])
+        y = b.op("Conv", y, b.weight(WIDTH, WIDTH, 1), kernel_shape=[1])
+        t = b.op("Add", t, b.op("Mul", y, b.weight(WIDTH, 1)) if scaled else y)
+    return [head(b, norm(b, b.op("Transpose", t, perm=[0, 2, 1])))]
+
+
 def pooled(b: Builder) -> list[str]:
     t = b.op("Conv", b.input([BATCH, 3, 8]), b.weight(WIDTH, 3, 1), b.weight(WIDTH))
     t = b.op("AveragePool", t, kernel_shape=[2], strides=[2])
@@ -336,6 +356,8 @@ KINDS: dict[Callable[[Builder], list[str]], tuple[int, int, int]] = {
     uniform_post_norm: (3, 3, 0),
     two_streams: (4, 4, 0),
     class_token: (2, 2, 0),
+    bare_products: (4, 4, 0),
+    bare_convolutions: (3, 3, 0),
     pooled: (2, 2, 0),
     several_axes: (2, 2, 0),
     differences: (2, 2, 0),

@@ -65,7 +65,11 @@ FOUND = {
 }
 """Seeds that notice a mutation. Where one no longer does, another is searched for."""
 
-FOUND_IN_SOUP = {"means_of_one_element_count": 412, "siblings_may_be_centred": 225}
+FOUND_IN_SOUP = {
+    "new_biases_keep_their_mean": 868,
+    "means_of_one_element_count": 412,
+    "siblings_may_be_centred": 225,
+}
 """The same among the random models that are made without a plan."""
 
 MUTATIONS: dict[str, Callable[[Patch], None]] = {}
@@ -348,6 +352,11 @@ def any_scale_has_a_constant_mean(patch: Patch) -> None:
 @mutation
 def weights_are_not_centred(patch: Patch) -> None:
     patch.setattr(centre, "centred", lambda _: Change("nothing", 2, lambda values: values))
+
+
+@mutation
+def new_biases_keep_their_mean(patch: Patch) -> None:
+    patch.setattr(centre, "added_without_mean", lambda *_: ())
 
 
 @mutation
