@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from centring.evaluate import graph_values
-from centring.random_soup import LARGEST, Soup
+from centring.evaluate import OPERATORS, graph_values
+from centring.random_soup import EPSILON, LARGEST, Soup
 from centring.random_streams import DOUBLE, Example
 from onnx import TensorProto, helper
 
@@ -312,10 +312,45 @@ def body(s: Soup, t: str) -> onnx.GraphProto:
     return helper.make_graph(inner.nodes, s.name("body"), [], outputs, inner.constants)
 
 
-def soup(seed: int) -> Example:
+def skipped(s: Soup) -> Any:
+    """A sum and its norm by one operator; the sum is read as well, or not."""
+    t = s.tensor()
+    width = s.shape(t)[-1]
+    same = [o for o in s.pool if s.shape(o) == s.shape(t)]
+    if len(s.shape(t)) != 3:
+        return None
+    inputs = [t, s.pick(*same), s.weight(width)]
+    kind = s.pick(*["SkipLayerNormalization"] * 4, "SkipSimplifiedLayerNormalization")
+    if kind == "SkipLayerNormalization":
+        inputs.append(s.weight(width) if s.chance(0.6) else "")
+    inputs += [s.weight(width)] if s.chance(0.5) else []
+    made = [s.name(), s.name()]
+    outputs = [made[0], "", "", made[1]] if s.chance(0.7) else made[:1]
+    attrs = {"epsilon": EPSILON}
+    domain = "com.microsoft"
+    proto = helper.make_node(kind, inputs, outputs, name=s.name("n"), domain=domain, **attrs)
+    given = [s.values[name] if name else None for name in inputs]
+    results = OPERATORS[kind](attrs, s.opset, *given)
+    s.keep(proto, made[: 2 if len(outputs) > 1 else 1], [results[0], results[3]])
+    return made if len(outputs) > 1 else made[0]
+
+
+def multiplied(s: Soup) -> Any:
+    t = s.tensor()
+    width = s.shape(t)[-1]
+    weight = s.weight(s.width, width)
+    y = s.node("FusedMatMul", t, weight, domain="com.microsoft", transB=1, alpha=0.5)
+    return s.node("FastGelu", y, s.weight(s.width), domain="com.microsoft") if s.chance(0.3) else y
+
+
+FUSED = (skipped, skipped, skipped, skipped, skipped, multiplied, multiplied)
+"""Operators of ONNX Runtime, which its optimiser makes."""
+
+
+def soup(seed: int, *, fused: bool = False) -> Example:
     """Give the random model of a seed, with inputs for it."""
     made = Soup(seed)
-    model = made.build(ADDS)
+    model = made.build((*ADDS, *FUSED) if fused else ADDS)
     random = np.random.default_rng([seed, 78])
     feeds = tuple({name: draw(random) for name, draw in made.draws.items()} for _ in range(2))
     return Example(model, feeds)

@@ -29,11 +29,12 @@ def test_random_streams_stay_equal_and_come_to_rest(block: int) -> None:
     assert made >= BLOCK // 2, "the graphs are not about streams any more"
 
 
-@pytest.mark.parametrize("block", range(BLOCKS // 3))
-def test_random_soups_stay_equal_and_come_to_rest(block: int) -> None:
+@pytest.mark.parametrize("fused", [False, True], ids=["standard", "fused"])
+@pytest.mark.parametrize("block", range(BLOCKS // 5))
+def test_random_soups_stay_equal_and_come_to_rest(block: int, *, fused: bool) -> None:
     made = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
-        found = outcome(soup(seed), settings(seed))
+        found = outcome(soup(seed, fused=fused), settings(seed))
         assert found.error < ROUNDED, f"seed {seed}"
         assert found.again == 0, f"seed {seed}"
         made += found.made
