@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from normlint.results import Step
 
 TENSOR = "tensor"
+_MOST = 12
+"""Tensors at the rim that are drawn of one node."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ def sketch(steps: Sequence[Step]) -> Sketch:
     inner = [step for step in steps if step.role != "near"]
     made = {name for step in steps for name in step.outputs}
     read = {name for step in steps for name in step.inputs}
-    begins = list(dict.fromkeys(n for step in inner for n in step.inputs if n not in made))
-    ends = list(dict.fromkeys(n for step in inner for n in step.outputs if n not in read))
+    begins = _rim((step.inputs for step in inner), made)
+    ends = _rim((step.outputs for step in inner), read)
     boxes = [
         *(Box(TENSOR, name, name) for name in begins),
         *(Box(step.role, step.op, _title(step)) for step in steps),
@@ -58,5 +60,16 @@ def sketch(steps: Sequence[Step]) -> Sketch:
     return Sketch(tuple(boxes), tuple(arrow for arrow in arrows if arrow[0] != arrow[1]))
 
 
+def _rim(tensors: Iterable[Sequence[str]], inside: set[str]) -> list[str]:
+    """Give the tensors that are not inside, but for those that are too many at one node."""
+    found = ([name for name in names if name not in inside] for names in tensors)
+    return list(dict.fromkeys(name for names in found for name in names[:_MOST]))
+
+
 def _title(step: Step) -> str:
-    return f"{step.op} {step.name}: {', '.join(step.inputs)} → {', '.join(step.outputs)}"
+    return f"{step.op} {step.name}: {_listed(step.inputs)} → {_listed(step.outputs)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = [f"… {len(names) - _MOST} more"] if len(names) > _MOST else []
+    return ", ".join([*names[:_MOST], *more])

@@ -150,6 +150,16 @@ def test_tensors_at_the_rim_have_boxes_and_those_beyond_the_ring_have_none() -> 
     assert drawing.arrows == ((1, 2, "t"), (0, 2, "scale"), (2, 3, "y"))
 
 
+def test_a_node_with_very_many_inputs_is_drawn_with_a_few() -> None:
+    many = tuple(f"x{number}" for number in range(100_000))
+
+    ends = tuple(f"y{number}" for number in range(50))
+    drawing = sketch((Step("join", "Concat", many, ends),))
+
+    assert len(drawing.boxes) == 12 + 1 + 12
+    assert "x11, … 99988 more → y0" in drawing.boxes[12].title
+
+
 @pytest.mark.parametrize(
     "steps",
     [
