@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normlint import __version__
+from normlint.deferred import dataclass
 from normlint.discover import relative_to
 from normlint.fingerprint import with_fingerprints
 from normlint.model.remote import is_url

@@ -5,10 +5,10 @@ from __future__ import annotations
 import glob
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from normlint.deferred import dataclass
 from normlint.globs import path_matches
 from normlint.model.remote import RemoteSource, file_name, is_url, require_reader, shown
 from normlint.usage import UsageError, did_you_mean

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from normlint.deferred import dataclass
 from normlint.model import FileFault, SaveError, open_model
 from normlint.plugins import rule_of
 from normlint.results import Finding, ModelReport, WrittenReport

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,6 +32,8 @@ def with_fingerprints(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _digest(finding: Finding) -> str:
+    import hashlib
+
     ops = [step.op for step in finding.picture if step.role == "match"] or [finding.op_type]
     named = "" if finding.node.startswith("#") else finding.node
     anchor = finding.module or named or finding.output

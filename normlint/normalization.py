@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from normlint.deferred import dataclass
 from normlint.model.fault import ValuesUnavailable
 
 if TYPE_CHECKING:

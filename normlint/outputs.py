@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from normlint.deferred import dataclass
 from normlint.report import ANNOTATIONS, FORMATS, TEXT, render, stream
 from normlint.report.look import Look
 from normlint.report.summary import summary

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from normlint.context import Context
+from normlint.deferred import dataclass
 from normlint.findings import Reporter, speak
 from normlint.graph import Constant, build_graph, export_graph
 from normlint.model import NEW, new_tensor

@@ -6,9 +6,11 @@ A repair is a description (`Rewrite`) that the engine verifies before it carries
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from normlint.deferred import dataclass
 from normlint.rule import Severity
 from normlint.usage import UsageError, did_you_mean
 

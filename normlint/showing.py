@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from normlint.checking import Wishes, survey
+from normlint.deferred import dataclass
 from normlint.discover import STDIN, STDIN_NAME, Target, content_of, missing, remote_target
 from normlint.model.fault import FileFault
 from normlint.model.remote import is_url

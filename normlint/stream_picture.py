@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from normlint.context import operators as ops
 from normlint.context.places import Place
+from normlint.deferred import dataclass
 from normlint.graph import Addresses, module
 
 if TYPE_CHECKING:

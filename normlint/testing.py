@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normlint.context.settings import Settings
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from normlint.deferred import dataclass
 from normlint.rule import Severity
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnx import parser
 from typer.testing import CliRunner
 
-from normlint.cli import app
+from normlint.cli import app, pages  # noqa: F401 - the commands besides check
 
 if TYPE_CHECKING:
     from pathlib import Path

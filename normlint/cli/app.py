@@ -32,6 +32,9 @@ app = typer.Typer(
 
 def run() -> None:
     """Run the command line and exit."""
+    if sys.argv[1:2] != ["check"]:
+        # The other commands, which a hook need not wait for.
+        from normlint.cli import pages  # noqa: F401 - it adds them to the app
     try:
         app(prog_name="normlint")
     except Exception as error:  # noqa: BLE001 - the last line of defence: a bug gets exit code 3

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from normlint.context import operators as ops
 from normlint.context.steps import Level, Role
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

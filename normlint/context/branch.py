@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from normlint.context import operators as ops
 from normlint.context.steps import Role
+from normlint.deferred import dataclass
 from normlint.normalization import Kind
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ its producer cannot be made to write another value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from normlint.context.zero_mean_pins import Pin, Pins
 from normlint.context.zero_mean_readers import Readers, norm_site
 from normlint.context.zero_mean_sources import Centred, Sources
+from normlint.deferred import dataclass
 from normlint.rule import Reason
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from normlint.deferred import dataclass
 from normlint.rule import NotFixed, Reason
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ backends do.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from onnx import TensorProto
 
 from normlint.context.epsilons import is_customary, was_scaled
 from normlint.context.quantized import has_statistics
+from normlint.deferred import dataclass
 from normlint.normalization import Kind
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ linear operator) leave norms and sums in float, and are no roundings here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from normlint.context.quantized_steps import Step, step_of
+from normlint.deferred import dataclass
 from normlint.normalization import Kind
 
 if TYPE_CHECKING:

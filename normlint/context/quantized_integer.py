@@ -7,8 +7,9 @@ of a root tells such a norm from other arithmetic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import TensorProto
+
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     from normlint.context.constants import Constants

@@ -7,12 +7,13 @@ the walks of a stack of layers do not overlap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from normlint.context import operators as ops
 from normlint.context.branch import Branch, follow
 from normlint.context.steps import Level, Role
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

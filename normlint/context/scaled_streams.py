@@ -8,11 +8,12 @@ in place of t → t - mean(t).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from normlint.context.epsilons import epsilon_place
 from normlint.context.zero_mean_writers import can_be_edited
+from normlint.deferred import dataclass
 from normlint.rule import NotFixed, Reason
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from normlint.context.places import Place
 from normlint.context.steps import Role
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     from normlint.context.placement import Placements

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from normlint.context.zero_mean_sites import Site, sites_of_width
 from normlint.context.zero_mean_sources import Centred, Unfit
 from normlint.context.zero_mean_steps import Step, step
+from normlint.deferred import dataclass
 from normlint.rewrite.centre_affine import takes_up
 from normlint.rule import Reason
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
+
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,6 +17,7 @@ from normlint.context.zero_mean_writers import (
     uniform,
     writes_zero_mean,
 )
+from normlint.deferred import dataclass
 from normlint.model import ValuesUnavailable
 from normlint.normalization import Kind, Normalization
 from normlint.rule import Reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ from onnx import TensorProto
 
 from normlint.context.zero_mean_sites import Site
 from normlint.context.zero_mean_steps import Step, step
+from normlint.deferred import dataclass
 from normlint.graph import FLOATS
 from normlint.model import ValuesUnavailable
 from normlint.normalization import EMBED_LAYER_NORM, SKIP_LAYER_NORM

@@ -8,12 +8,12 @@ node was which.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx
 from onnx import AttributeProto, NodeProto
 
+from normlint.deferred import dataclass
 from normlint.graph.types import Origin
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ them; where the input's batch is fixed to 1, so does an array of a larger batch.
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.deferred import dataclass
 from normlint.usage import UsageError
 
 if TYPE_CHECKING:

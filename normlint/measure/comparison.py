@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.deferred import dataclass
 from normlint.measure.running import run, session_of
 from normlint.model import FileFault, open_model
 from normlint.usage import UsageError

@@ -7,12 +7,13 @@ value that the loop collects, an iteration after the other along an axis in fron
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import onnx
 from onnx import helper
 
+from normlint.deferred import dataclass
 from normlint.graph.functions import expand, library
 
 if TYPE_CHECKING:

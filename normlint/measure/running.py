@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from normlint.context.quantized import has_statistics
+from normlint.deferred import dataclass
 from normlint.graph import build_graph
 from normlint.measure.calibration import read_samples
 from normlint.measure.exposing import expose

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.deferred import dataclass
 from normlint.normalization import Kind
 
 if TYPE_CHECKING:

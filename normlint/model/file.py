@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -70,6 +69,8 @@ class ModelFile:
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file as it was opened, in hexadecimal."""
+        import hashlib
+
         digest = hashlib.sha256()
         for start in range(0, self.size, PIECE):
             digest.update(self.source.read(start, min(PIECE, self.size - start)))

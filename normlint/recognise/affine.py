@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from normlint.algebra import ONE, Count, Leaf
+from normlint.deferred import dataclass
 from normlint.model import ValuesUnavailable
 from normlint.normalization import Parameter
 from normlint.recognise.reading import is_weight

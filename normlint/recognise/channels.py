@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.deferred import dataclass
 from normlint.recognise.extents import above, passes, reshaped, source_of
 from normlint.recognise.parameter import static
 from normlint.recognise.reading import is_weight

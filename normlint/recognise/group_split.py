@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from normlint.deferred import dataclass
 from normlint.recognise.extents import extents_of, source_of
 
 if TYPE_CHECKING:

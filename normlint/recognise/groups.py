@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.deferred import dataclass
 from normlint.normalization import Form, Kind, Parameter
 from normlint.recognise.channels import (
     Channels,

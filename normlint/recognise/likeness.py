@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from normlint.algebra import HALF, ONE, Algebra, Count, Leaf, Root, Statistic, X, same
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,11 +7,11 @@ test runs them again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
+from normlint.deferred import dataclass
 from normlint.recognise.channels import reads_values
 
 if TYPE_CHECKING:

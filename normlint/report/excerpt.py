@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from normlint.deferred import dataclass
 from normlint.report.layout import connected
 
 if TYPE_CHECKING:

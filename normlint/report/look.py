@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from normlint.deferred import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from normlint.deferred import dataclass
 from normlint.report.layout import APART, layout
 from normlint.report.look import visible
 from normlint.report.sketch import sketch

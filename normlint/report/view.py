@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from normlint.deferred import dataclass
 from normlint.report.look import Look
 from normlint.verdict import Verdict
 

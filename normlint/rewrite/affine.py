@@ -7,13 +7,13 @@ linear operators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from normlint.context.batch_norms import epsilon_of
 from normlint.context.linear import Blocked
+from normlint.deferred import dataclass
 from normlint.model import ValuesUnavailable
 from normlint.recognise.fused import has_batch_statistics
 from normlint.rule import Reason

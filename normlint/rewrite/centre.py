@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from normlint.context.zero_mean_sources import Centred, can_be_dropped
 from normlint.context.zero_mean_steps import Step
 from normlint.context.zero_mean_writers import Scaled
+from normlint.deferred import dataclass
 from normlint.normalization import Normalization
 from normlint.rewrite.centre_constants import (
     Change,

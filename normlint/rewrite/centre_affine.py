@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from normlint.context.zero_mean_sites import Site, site, sites_of_width
 from normlint.context.zero_mean_steps import step
 from normlint.context.zero_mean_writers import can_be_edited
+from normlint.deferred import dataclass
 from normlint.rewrite.centre_constants import Change, added
 from normlint.rule import NotFixed, Reason
 

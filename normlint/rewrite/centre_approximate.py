@@ -8,12 +8,12 @@ c = 1/sqrt(1 + q). Where epsilon is small that is 2·sin(½·arctan(|m|/σ)), or
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from normlint.context.zero_mean_writers import can_be_edited
+from normlint.deferred import dataclass
 from normlint.rewrite.centre import Edits
 from normlint.rewrite.centre_constants import added
 from normlint.rewrite.centre_plan import Swap, decide

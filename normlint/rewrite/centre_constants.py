@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.deferred import dataclass
 from normlint.rule import Computed
 
 if TYPE_CHECKING:

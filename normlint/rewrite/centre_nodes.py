@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import TensorProto
 
+from normlint.deferred import dataclass
 from normlint.normalization import SKIP_LAYER_NORM
 from normlint.rewrite.demands import (
     Impossible,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from normlint.context.centring import CENTRING, SAVED
 from normlint.context.zero_mean_steps import Step
 from normlint.context.zero_mean_writers import bias_place
+from normlint.deferred import dataclass
 from normlint.normalization import EMBED_LAYER_NORM, SKIP_LAYER_NORM
 from normlint.rewrite.centre import Edits, Form, extra_bytes
 from normlint.rewrite.centre_affine import Fold, bias_folds, mean_folds

@@ -6,11 +6,12 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from normlint.deferred import dataclass
 from normlint.rewrite.fold_rows import channel_axis, direct_recipe, row_magnitudes
 from normlint.rule import Applicability, Computed, Replace, Rewrite
 

@@ -8,13 +8,13 @@ computed from the taps that read the inside of the image at each place, one axis
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
 from normlint.context.linear import Blocked
+from normlint.deferred import dataclass
 from normlint.rewrite.fold_weights import computed, type_of
 from normlint.rule import Reason
 

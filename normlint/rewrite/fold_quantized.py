@@ -10,7 +10,6 @@ makes one integer kernel of the convolution either way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -18,6 +17,7 @@ import numpy as np
 import onnx
 
 from normlint.context.linear import Blocked
+from normlint.deferred import dataclass
 from normlint.model import ValuesUnavailable
 from normlint.rewrite.fold_weights import check_scale, vector
 from normlint.rule import Computed, NewNode, Reason

@@ -8,12 +8,12 @@ dynamic quantisation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from normlint.context.linear import INTEGER_LINEAR, LINEAR, Blocked
+from normlint.deferred import dataclass
 from normlint.rewrite.affine import elementwise
 from normlint.rewrite.fold_outputs import added
 from normlint.rewrite.fold_weights import check_scale, check_shift, vector

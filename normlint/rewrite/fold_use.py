@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from normlint.context.linear import Blocked
+from normlint.deferred import dataclass
 from normlint.rewrite.fold_quantized import behind_dequantize
 from normlint.rewrite.fold_weights import Scaled, type_of
 from normlint.rule import NewNode, Reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from normlint.context.linear import Blocked
+from normlint.deferred import dataclass
 from normlint.model import ValuesUnavailable
 from normlint.rule import Computed, OutOfRange, Reason
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from normlint.context.linear import Blocked
+from normlint.deferred import dataclass
 from normlint.rewrite.fold_weights import computed, vector
 from normlint.rule import NewNode, Reason, Replace
 

@@ -6,12 +6,12 @@ onnx, which leaves out some of these (the parameters of GroupNormalization, for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import TensorProto
 
+from normlint.deferred import dataclass
 from normlint.graph import Constant
 from normlint.rule import Computed, NewNode
 

@@ -7,12 +7,13 @@ of two changes no digit of them. The source is SLaNC (Salmani et al. 2024), here
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from normlint.context.epsilons import epsilon_place
+from normlint.deferred import dataclass
 from normlint.recognise.parameter import static
 from normlint.rewrite.unquantize import clone
 from normlint.rule import Applicability, Computed, NewNode, NotFixed, Reason, Replace, Rewrite

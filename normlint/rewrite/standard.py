@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
+from normlint.deferred import dataclass
 from normlint.graph import FLOATS
 from normlint.rewrite.demands import (
     OPSETS,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import TensorProto
 
+from normlint.deferred import dataclass
 from normlint.recognise.extents import above
 from normlint.recognise.parameter import static
 from normlint.rewrite.demands import refuse

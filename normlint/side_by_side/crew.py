@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, wait
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from normlint.deferred import dataclass
 from normlint.side_by_side.place import DiedError, GoneError, LateError
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
+from normlint.deferred import dataclass
 from normlint.graph import Graph, Node, topological
 from normlint.rewrite.edit import cast_once
 from normlint.rule import Computed, NewNode, Redirect

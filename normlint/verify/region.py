@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
+from normlint.deferred import dataclass
 from normlint.graph import Variable
 from normlint.model import ValuesUnavailable
 from normlint.results import Verification

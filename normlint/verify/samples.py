@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
+from normlint.deferred import dataclass
 from normlint.graph import FLOATS
 
 if TYPE_CHECKING:
