@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from normlint import __version__
@@ -85,7 +85,9 @@ def _model(model: ModelReport, view: View) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    document = asdict(finding)
+    # Pictures are not in the documents, and copying them takes long.
+    fix = finding.fix and replace(finding.fix, picture=())
+    document = asdict(replace(finding, picture=(), fix=fix))
     document.pop("picture")
     if document["fix"] is not None:
         document["fix"].pop("picture")
