@@ -92,7 +92,7 @@ def _diagnosis(parameters: list[QuantizedParameter], context: Context) -> Diagno
         norm,
         f"the {names} of {named(norm)} {'are' if len(parameters) > 1 else 'is'} stored in "
         f"{facts[parameters[0].name].get('bits', 8)} bits{tail}",
-        rewrite.unquantize.parameters_in_float(context, parameters),
+        rewrite.float_parameters.parameters_in_float(context, parameters),
         parameters=facts,
     )
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from normlint.rewrite import centre_plan as centre_plan
     from normlint.rewrite import channels_first as channels_first
     from normlint.rewrite import demands as demands
+    from normlint.rewrite import float_parameters as float_parameters
     from normlint.rewrite import fold_dead as fold_dead
     from normlint.rewrite import fold_legacy as fold_legacy
     from normlint.rewrite import fold_rows as fold_rows

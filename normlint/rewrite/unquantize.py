@@ -7,10 +7,7 @@ pairs, so the region around them stays quantised; pairs that nobody reads any mo
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from onnx import TensorProto
+from typing import TYPE_CHECKING
 
 from normlint.context.quantized_integer import known_operand
 from normlint.graph import FLOATS
@@ -19,7 +16,6 @@ from normlint.rewrite.norm_ops import group_norm, instance_norm, layer_norm, rms
 from normlint.rewrite.refloat import in_float
 from normlint.rule import (
     Applicability,
-    Computed,
     NewNode,
     NotFixed,
     Reason,
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
     from normlint.context.quantized import (
         Quantized,
         QuantizedNorm,
-        QuantizedParameter,
         QuantizedSum,
         Rounding,
     )
@@ -43,8 +38,6 @@ if TYPE_CHECKING:
     from normlint.graph import Node, Tensor
     from normlint.normalization import Normalization
     from normlint.rule import Edit, Operand
-
-    Array = np.ndarray[Any, Any]
 
 _DEEPEST = 16
 _PAIR = frozenset(("QuantizeLinear", "DequantizeLinear"))
@@ -182,7 +175,7 @@ def sum_on_floats(context: Context, found: QuantizedSum) -> Rewrite | NotFixed:
             passed.extend(between)
     if not inputs:
         at = found.operands[0][1].by
-        return NotFixed(Reason.QUANTIZED_BETWEEN, at, f"{at.op} has its result in integers only")
+        return _stays_rounded(at)
     edit = replaced(found.node, inputs)
     return _rewrite("add the values before they are quantised", [edit], (found.node, *passed))
 
@@ -252,33 +245,6 @@ def integer_norm_in_float(context: Context, found: IntegerNorm) -> Rewrite | Not
     return _rewrite("compute its steps in float, and quantise the result", edits, region)
 
 
-def parameters_in_float(
-    context: Context, found: Sequence[QuantizedParameter]
-) -> Rewrite | NotFixed:
-    """Store scale and bias of one norm as the floats that their integers stand for."""
-    constants: dict[Tensor, Computed] = {}
-    for parameter in found:
-        tensor = parameter.dequantize.y
-        values = context.constants.known(tensor)
-        if values is None:
-            return NotFixed(Reason.WEIGHTS_NOT_CONSTANT, tensor, "its values cannot be read")
-        constants[tensor] = _constant(parameter, np.asarray(values, np.float64))
-    readers = dict.fromkeys(node for parameter in found for node in parameter.readers)
-    edits = [
-        replaced(node, {i: constants[t] for i, t in enumerate(node.inputs) if t in constants})
-        for node in readers
-    ]
-    names = " and ".join(parameter.name for parameter in found)
-    region = (*readers, *(parameter.dequantize for parameter in found))
-    return Rewrite(f"store {names} in float", Applicability.UNSAFE, tuple(edits), region)
-
-
-def _constant(parameter: QuantizedParameter, values: Array) -> Computed:
-    stored = parameter.dequantize
-    name = stored.inputs[0].name.removesuffix("_quantized")
-    return Computed(values.shape, stored.y.dtype or TensorProto.FLOAT, lambda: values, name)
-
-
 def _freed_inputs(node: Node, quantized: Quantized) -> tuple[dict[int, Operand], list[Node]]:
     inputs: dict[int, Operand] = {}
     passed: list[Node] = []
@@ -307,12 +273,12 @@ def _substituted(recipe: NewNode, tensor: Tensor, by: Operand) -> NewNode:
 
 
 def _integers(found: QuantizedNorm) -> NotFixed:
-    at = next(iter(found.roundings)).by
-    return NotFixed(
-        Reason.QUANTIZED_BETWEEN,
-        at,
-        f"{at.op} has its result in integers only: there is no value before rounding to read",
-    )
+    return _stays_rounded(next(iter(found.roundings)).by)
+
+
+def _stays_rounded(at: Node) -> NotFixed:
+    detail = f"the integers of {at.op} have other readers, or are not to be had before rounding"
+    return NotFixed(Reason.QUANTIZED_BETWEEN, at, detail)
 
 
 def _rewrite(title: str, edits: Iterable[Edit], region: Iterable[Node]) -> Rewrite:
