@@ -283,7 +283,7 @@ class Soup:
             return name
         try:
             return self.norm(name, [-1])
-        except ValueError:
+        except (ValueError, ZeroDivisionError):
             return name
 
     def outputs(self) -> list[str]:
