@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from onnx import TensorProto
+
 from normlint.context.centring import CENTRING, SAVED
 from normlint.context.zero_mean_steps import Step
 from normlint.context.zero_mean_writers import bias_place
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from normlint.normalization import Normalization
     from normlint.rule import Operand
 
+_HALF = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16))
 _OPSET = OPSETS["RMSNormalization"]
 _FUSED = OPSETS["LayerNormalization"]
 _WITHOUT_OP = frozenset(("openvino", "qnn", "tflite", "coreml"))
@@ -104,10 +107,14 @@ def _swaps(
             chosen.append(decided)
         else:
             made.left[norm] = decided
-    if SAVED * len(chosen) > CENTRING * len(component.explicit):
+    spelled = any(not swap.made.is_op for swap in chosen)
+    halves = spelled and any(at.tensor.dtype in _HALF for at in component.explicit)
+    if SAVED * len(chosen) > CENTRING * len(component.explicit) and not halves:
         return chosen
+    detail = "to subtract the mean explicitly would cost more than it saves"
+    if halves:  # what is spelled out with it is what NL501 takes away again
+        detail = "its mean would have to be subtracted explicitly, in half precision"
     for swap in chosen:
-        detail = "to subtract the mean explicitly would cost more than it saves"
         made.left[swap.norm] = NotFixed(Reason.NOT_ZERO_MEAN, component.explicit[0].tensor, detail)
     return []
 

@@ -152,3 +152,29 @@ def test_what_waits_for_an_opset_is_tried_again_once_others_are_repaired() -> No
 
     assert {f.code for f in report.findings if made(f)} >= {"NL110", "NL201"}
     assert not [f.code for f in again.findings if made(f)]
+
+
+def test_a_mean_in_half_precision_is_not_put_in_and_taken_out_again() -> None:
+    """NL203 subtracted the mean once for two norms in half precision, and NL501 did not let it."""
+    norm = """
+        mean{0} = ReduceMean<axes = [2]>(x)
+        difference{0} = Sub(x, mean{0})
+        square{0} = Mul(difference{0}, difference{0})
+        variance{0} = ReduceMean<axes = [2]>(square{0})
+        shifted{0} = Add(variance{0}, e)
+        root{0} = Sqrt(shifted{0})
+        y{0} = Div(difference{0}, root{0})
+    """
+    text = f"""
+        g (float16[2,3,4] x) => (float16[2,3,4] y0, float16[2,3,4] y1) {{
+            small = Constant<value = float {{0.001}}>()
+            e = Cast<to = 10>(small)
+            {norm.format(0)} {norm.format(1)}
+        }}
+    """
+
+    report, after = repaired(parse(text, 9, 8), Settings(), "none")
+    again, _ = repaired(after, Settings(), "none")
+
+    assert [f.code for f in report.findings if made(f)] == ["NL501", "NL501"]
+    assert not [f.code for f in again.findings if made(f)]
