@@ -318,8 +318,27 @@ def _pool(node: Node, given: list[Shape], _: Constants) -> Shape | None:
     return (*given[0][:2], *(extent,) * spatial)
 
 
+def _resize(node: Node, given: list[Shape], constants: Constants) -> Shape | None:
+    x, sizes, scales = given[0], node.input(3), node.input(2)
+    policy = node.attrs.get("keep_aspect_ratio_policy", "stretch")
+    if node.attrs.get("axes") or policy != "stretch" or node.graph.opset < _RESIZE_BY_SIZES:
+        return None
+    if sizes is not None:
+        target = numbers(sizes, constants)
+        return None if target is None else tuple(_plain(extent) for extent in target)
+    factors = None if scales is None else constants.known(scales, len(x))
+    if factors is None or factors.shape != (len(x),):
+        return None
+    return tuple(
+        math.floor(extent * float(factor)) if isinstance(extent, int) else None
+        for extent, factor in zip(x, factors, strict=True)
+    )
+
+
+_RESIZE_BY_SIZES = 11
 _FROM_FIRST = frozenset(
     (
+        "Resize",
         "Reshape",
         "Transpose",
         "Expand",
@@ -352,5 +371,6 @@ _READERS: dict[str, Reader] = {
     "Unsqueeze": _unsqueeze,
     "Slice": _slice,
     "Pad": _pad,
+    "Resize": _resize,
     "Range": _range,
 }

@@ -135,3 +135,24 @@ def test_a_product_is_not_computed_twice(op: str) -> None:
 
     assert finding.not_fixed is not None
     assert finding.not_fixed.reason == "quantized-between"
+
+
+@pytest.mark.parametrize("by", ["scales", "sizes"])
+def test_types_and_shapes_are_followed_through_a_resize(tmp_path: Path, by: str) -> None:
+    before = model("QLinearConv")
+    graph = before.graph
+    grid = ["xs", "xz"]
+    scales, sizes = np.array([1, 1, 2, 2], np.float32), np.array([2, 3, 6, 6])
+    graph.initializer.append(numpy_helper.from_array(scales if by == "scales" else sizes, by))
+    resized = ["sum", "", "scales"] if by == "scales" else ["sum", "", "", "sizes"]
+    added = ["x", *grid, "x", *grid, *grid]
+    graph.node.insert(0, helper.make_node("QLinearAdd", added, ["sum"], domain=MICROSOFT))
+    graph.node.insert(1, helper.make_node("Resize", resized, ["large"], mode="nearest"))
+    graph.node[2].input[0] = "large"
+    shape = [2, 3, 3, 3]
+    graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.UINT8, shape))
+
+    after = lifted(before, tmp_path)
+
+    assert "ConvInteger" in [node.op_type for node in after.graph.node]
+    assert lifted(after, tmp_path).SerializeToString() == after.SerializeToString()
