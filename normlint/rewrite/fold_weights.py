@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from normlint.context.linear import Blocked
 from normlint.deferred import dataclass
+from normlint.graph import FLOATS
 from normlint.model import ValuesUnavailable
 from normlint.rule import Computed, OutOfRange, Reason
 
@@ -117,6 +118,8 @@ def check_scale(new: Array, old: Array, dtype: int, at: Node) -> None:
 
 def check_shift(shift: Array, dtype: int, at: Node) -> None:
     """Raise Blocked where a new bias is not finite in its type."""
+    if dtype not in FLOATS:
+        raise Blocked(Reason.TYPE_MISMATCH, at, "a shift has no float type")
     if not np.isfinite(shift).all() or np.any(np.abs(shift) > float(limits_of(dtype).max)):
         raise overflow(at, "a shift leaves the range of its type")
 
