@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from differential.random_graphs import example
-from model.building import rich_model, small_model
+from hostile.garbling import garbled
+from hostile.originals import Random, originals
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 if TYPE_CHECKING:
@@ -18,7 +15,6 @@ if TYPE_CHECKING:
 
     Mutation = Callable[["Random", onnx.ModelProto], None]
 
-SAMPLES = Path(__file__).parents[2] / "sample_models"
 HUGE = (0, -1, 1, 7, 1 << 16, 1 << 31, (1 << 31) - 1, 1 << 40, (1 << 63) - 1, -(1 << 63))
 OPS = (
     *("Reshape", "Transpose", "ReduceMean", "Mul", "Div", "Sqrt", "Pow", "Conv", "MatMul", "Gemm"),
@@ -30,27 +26,12 @@ OPS = (
 )
 
 
-class Random(random.Random):
-    """Draws with a few words of its own."""
-
-    def one(self, chance: float) -> bool:
-        return self.random() < chance
-
-
-@cache
-def originals() -> tuple[bytes, ...]:
-    """Give real models and small ones of every kind, serialised."""
-    files = [path.read_bytes() for path in sorted(SAMPLES.rglob("*.onnx"))]
-    made = [small_model(), rich_model(), *(example(seed).model for seed in range(60))]
-    return (*files, *(model.SerializeToString() for model in made))
-
-
 def bytes_of(seed: int) -> bytes:
     """Give the bytes of an input: a model whose bytes, or whose content, were changed."""
     random = Random(seed)
     if random.one(0.3):
-        return _garbled(random, model_of(seed).SerializeToString())
-    return _garbled(random, random.choice(originals()))
+        return garbled(random, model_of(seed).SerializeToString())
+    return garbled(random, random.choice(originals()))
 
 
 def model_of(seed: int) -> onnx.ModelProto:
@@ -66,89 +47,6 @@ def model_of(seed: int) -> onnx.ModelProto:
     for _ in range(random.choice((1, 1, 2, 3, 6))):
         random.choice(MUTATIONS)(random, model)
     return model
-
-
-def _garbled(random: Random, data: bytes) -> bytes:
-    for _ in range(random.choice((1, 1, 1, 2, 4))):
-        data = random.choice(_GARBLINGS)(random, data)
-    return data
-
-
-def _place(random: Random, data: bytes) -> tuple[int, int]:
-    start = random.randrange(len(data) + 1)
-    return start, min(len(data), start + random.choice((1, 2, 8, 100, 3000)))
-
-
-def _truncated(random: Random, data: bytes) -> bytes:
-    return data[: random.randrange(len(data) + 1)]
-
-
-def _flipped(random: Random, data: bytes) -> bytes:
-    damaged = bytearray(data)
-    for _ in range(random.choice((1, 1, 3, 20)) if data else 0):
-        damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
-    return bytes(damaged)
-
-
-def _replaced(random: Random, data: bytes) -> bytes:
-    start, stop = _place(random, data)
-    return data[:start] + random.randbytes(stop - start) + data[stop:]
-
-
-def _dropped(random: Random, data: bytes) -> bytes:
-    start, stop = _place(random, data)
-    return data[:start] + data[stop:]
-
-
-def _repeated(random: Random, data: bytes) -> bytes:
-    start, stop = _place(random, data)
-    return data[:stop] + data[start:stop] * random.choice((1, 2, 50)) + data[stop:]
-
-
-def _spliced(random: Random, data: bytes) -> bytes:
-    other = random.choice(originals())
-    start, stop = _place(random, other)
-    at = random.randrange(len(data) + 1)
-    return data[:at] + other[start:stop] + data[at:]
-
-
-def _long_number(random: Random, data: bytes) -> bytes:
-    at = random.randrange(len(data) + 1)
-    number = random.choice(
-        (b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x07", b"\x80" * 12, b"\xff" * 4)
-    )
-    return data[:at] + number + data[at + random.choice((0, 1, len(number))) :]
-
-
-def _nested(random: Random, data: bytes) -> bytes:
-    """Wrap bytes into graph, node, attribute, graph and so on, deeper than anybody reads."""
-    inner = data[: random.randrange(200)]
-    for level in range(random.choice((10, 90, 120, 400))):
-        number = (1, 5, 6)[level % 3]
-        inner = helper.make_attribute("x", inner).SerializeToString()[:0] + field(number, inner)
-    return data + field(7, inner)
-
-
-def field(number: int, value: bytes) -> bytes:
-    """Serialise a field whose value has a length."""
-    size, encoded = len(value), bytearray([number << 3 | 2])
-    while size > 0x7F:
-        encoded.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes(encoded) + bytes([size]) + value
-
-
-_GARBLINGS = (
-    _truncated,
-    _flipped,
-    _flipped,
-    _replaced,
-    _dropped,
-    _repeated,
-    _spliced,
-    _long_number,
-    _nested,
-)
 
 
 # What is written in a model ------------------------------------------------------------------

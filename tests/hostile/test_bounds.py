@@ -11,7 +11,7 @@ import onnx
 import pytest
 from folding import NORM
 from graphs import parse
-from hostile.mutations import field
+from hostile.garbling import field
 from hostile.running import look, repair
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
