@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from normlint.deferred import dataclass
+from normlint.model import ValuesUnavailable
 from normlint.normalization import Parameter
 
 if TYPE_CHECKING:
@@ -79,4 +81,8 @@ class _Values:
         values = self.constants.values(self.tensor).astype(np.float64)
         if self.repeats > 1:
             values = np.repeat(values, self.repeats)
-        return values if self.shape is None else values.reshape(self.shape)
+        if self.shape is None:
+            return values
+        if values.size != math.prod(self.shape):
+            raise ValuesUnavailable(f"{self.tensor.name} has other extents than it says")
+        return values.reshape(self.shape)
