@@ -205,7 +205,7 @@ class Sources:
         if isinstance(source, Normalization):
             return [] if source.bias is None or self._has_zero_mean_bias(source, at) else None
         norm = self._norms.get(at.tensor)
-        return [Site(norm.x, at.first, at.last)] if norm is not None and _scales(norm) else None
+        return [Site(norm.x, at.first, at.last)] if norm is not None and _scales(norm, at) else None
 
     def _is_nothing(self, tensor: Tensor) -> bool:
         return self._constants.uniform(tensor) == 0
@@ -227,8 +227,11 @@ class Sources:
             return False
 
 
-def _scales(norm: Normalization) -> bool:
+def _scales(norm: Normalization, at: Site) -> bool:
     """Whether a norm multiplies all channels of x by the same number, which depends on x."""
+    rank = len(at.shape)
+    if norm.axes is None or not set(at.axes) <= {axis % rank for axis in norm.axes}:
+        return False
     plain = norm.kind is Kind.RMS and norm.bias is None and norm.x.shape == norm.y.shape
     return plain and uniform(norm.scale)
 

@@ -69,6 +69,7 @@ FOUND_IN_SOUP = {
     "new_biases_keep_their_mean": 868,
     "means_of_one_element_count": 412,
     "siblings_may_be_centred": 225,
+    "every_rms_norm_is_over_the_channels": 5626,
 }
 """The same among the random models that are made without a plan."""
 
@@ -357,6 +358,11 @@ def weights_are_not_centred(patch: Patch) -> None:
 @mutation
 def new_biases_keep_their_mean(patch: Patch) -> None:
     patch.setattr(centre, "added_without_mean", lambda *_: ())
+
+
+@mutation
+def every_rms_norm_is_over_the_channels(patch: Patch) -> None:
+    patch.setattr(zero_mean_sources, "_scales", lambda norm, _: norm.kind == "RMSNorm")
 
 
 @mutation
