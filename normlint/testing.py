@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from normlint.context.settings import Settings
 from normlint.deferred import dataclass
+from normlint.runtime import session_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,16 +200,8 @@ def _values(value: ValueInfoProto, random: np.random.Generator) -> np.ndarray[An
 
 def _run(model: ModelProto, inputs: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
     """Run a model without optimisation; by the reference where the runtime has no kernel."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        return list(session.run(None, inputs))
+        return list(session_of(model.SerializeToString()).run(None, inputs))
     except Exception:  # noqa: BLE001 - the runtime has no common class of its errors
         from onnx.reference import ReferenceEvaluator
 

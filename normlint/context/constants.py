@@ -12,6 +12,7 @@ from normlint.context.growth import require_bounded
 from normlint.context.plain import evaluated_plainly
 from normlint.graph import Constant, Node
 from normlint.model import ValuesUnavailable
+from normlint.runtime import session_of
 
 if TYPE_CHECKING:
     from normlint.graph import Graph, Tensor
@@ -252,12 +253,6 @@ def _by_reference(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array
 
 
 def _by_runtime(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     model.ir_version = min(model.ir_version, 10)
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = session_of(model.SerializeToString())
     return [np.asarray(result) for result in session.run(None, feeds)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from onnx import AttributeProto, helper
 
 from normlint.graph import Graph
+from normlint.runtime import session_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -43,16 +44,8 @@ class Kernels:
 
 def _loads(node: Node, opset: int) -> bool:
     """Whether the runtime makes a session of the node alone."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
     try:
-        onnxruntime.InferenceSession(
-            _model(node, opset).SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session_of(_model(node, opset).SerializeToString(), threads=1)
     except Exception:  # noqa: BLE001 - the runtime's exceptions have no common class
         return False
     return True

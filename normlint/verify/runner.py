@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
+from normlint.runtime import session_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -57,20 +59,11 @@ def _first(model: ModelProto, engines: Iterable[Callable[[ModelProto], Run]]) ->
 
 
 def _runtime(model: ModelProto) -> Run:
-    import onnxruntime
-
     values = (*model.graph.input, *model.graph.output)
     if any(value.type.tensor_type.elem_type == TensorProto.BFLOAT16 for value in values):
         raise CannotRun("the runtime's door takes no bfloat16 from numpy")
     model, weights = _apart(model)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = session_of(model.SerializeToString(), threads=1)
     inputs = session.get_inputs()
     wanted = {value.name: value.type for value in inputs if value.name not in weights}
 

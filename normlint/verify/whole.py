@@ -8,6 +8,7 @@ import numpy as np
 
 from normlint.graph import Variable, build_graph
 from normlint.model import SaveError, ValuesUnavailable, save_bytes
+from normlint.runtime import session_of
 from normlint.verify.region import TOLERANCES
 from normlint.verify.samples import assignments, feeds
 
@@ -56,17 +57,9 @@ def runtime_of(model: ModelFile, data: bytes) -> Any:
 
     Raises RuntimeError with the first line of what the runtime says.
     """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    if model.path is not None:
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(model.path.parent)
-        )
+    folder = "" if model.path is None else str(model.path.parent)
     try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        return session_of(data, folder=folder)
     except Exception as fault:
         raise RuntimeError(str(fault).splitlines()[0]) from fault
 

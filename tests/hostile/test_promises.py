@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -97,6 +98,28 @@ def test_nothing_is_executed_and_nobody_is_called(folder: Path) -> None:
 
     assert {event for event, _ in seen} <= {"open", "os.rename", "os.mkdir", "os.remove"}
     assert not (folder / "hit").exists()
+
+
+def test_the_runtime_tells_its_maker_nothing(folder: Path) -> None:
+    """From 1.32 on, it is the import of it that does, by way of a file in the user's cache."""
+    home = folder / "home"
+    home.mkdir()
+    (folder / "m.onnx").write_bytes(model_with("side.data").SerializeToString())
+    (folder / "side.data").write_bytes(bytes(range(16)))
+    kept = {
+        name: text for name, text in os.environ.items() if not name.startswith(("ORT_", "XDG_"))
+    }
+    homes = dict.fromkeys(("HOME", "USERPROFILE", "LOCALAPPDATA"), str(home))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "normlint", "check", "m.onnx", "--apply", "--isolated"],
+        env={**kept, **homes},
+        cwd=folder,
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert not list(home.rglob("*"))
 
 
 def test_only_the_model_is_written(folder: Path) -> None:
