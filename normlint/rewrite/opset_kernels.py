@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnx import AttributeProto, helper
+from onnx import AttributeProto, TensorProto, helper
 
 from normlint.graph import Graph
 from normlint.runtime import session_of
@@ -16,7 +16,7 @@ from normlint.runtime import session_of
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from normlint.graph import Node
+    from normlint.graph import Node, Tensor
 
 _LATEST_IR = 10
 
@@ -33,13 +33,16 @@ class Kernels:
         """Whether the runtime loads the node at the lower opset and not at the higher one."""
         if any(isinstance(value, Graph) for value in node.attrs.values()):
             return False
-        types = tuple(tensor.dtype if tensor.name else -1 for tensor in node.inputs)
-        if 0 in types:
-            return False
+        types = tuple(_type(tensor) if tensor.name else -1 for tensor in node.inputs)
         key = (node.op, types, len(node.outputs))
         if key not in self._known:
             self._known[key] = _loads(node, self.below) and not _loads(node, self.to)
         return self._known[key]
+
+
+def _type(tensor: Tensor) -> int:
+    """Give the type of a tensor; float where an operator that onnx does not know hides it."""
+    return tensor.dtype or TensorProto.FLOAT
 
 
 def _loads(node: Node, opset: int) -> bool:
@@ -62,7 +65,7 @@ def _model(node: Node, opset: int) -> ModelProto:
         [proto],
         "node",
         [
-            helper.make_tensor_value_info(name, tensor.dtype, None)
+            helper.make_tensor_value_info(name, _type(tensor), None)
             for name, tensor in zip(inputs, node.inputs, strict=True)
             if name
         ],

@@ -183,6 +183,16 @@ IMPOSSIBLE = {
         17,
         22,
     ),
+    "no kernel above, behind what onnx does not know": (
+        """
+        g (float[2,1,4,4] x, float[4] s) => (float[2,1,1,1] y) {
+            n = SimplifiedLayerNormalization(x, s)
+            y = GlobalLpPool(n)
+        }
+        """,
+        16,
+        22,
+    ),
     "broadcast by an attribute": (
         "g (float[2,3] x, float[3] b) => (float[2,3] y) { y = Add<broadcast = 1>(x, b) }",
         6,
