@@ -12,7 +12,7 @@ from graphs import parse
 
 from normlint.context import passages
 from normlint.context.passages import PASSAGES
-from normlint.rewrite import opset_steps
+from normlint.rewrite import group_scale, opset_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,9 @@ def pools_work_along_no_axis(patch: Patch) -> None:
 
 
 def groups_are_channels(patch: Patch) -> None:
-    patch.setattr(opset_steps, "repeated_for_channels", lambda node, index: node.inputs[index])
+    # In both: a module that is imported while one is patched would keep what it found there.
+    for module in (opset_steps, group_scale):
+        patch.setattr(module, "repeated_for_channels", lambda node, index: node.inputs[index])
 
 
 def softmax_means_the_same(patch: Patch) -> None:
