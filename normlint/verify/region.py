@@ -162,7 +162,8 @@ def _compare(rewrite: Rewrite, cut: Cut) -> Verification | Failure:
                 continue
             return _judge(rewrite, cut, engines, sizes)
     if refused and not rewrite.invalid_before:
-        return Failure(f"the new nodes do not run: {refused}", moved=True)
+        # Extents that were guessed may be some that never occur; what is declared must run.
+        return Failure(f"the new nodes do not run: {refused}", moved=not _has_open_extent(cut))
     unknown = ", and not even the rank of its inputs is known" if _has_open_rank(cut) else ""
     raise CannotRun(f"no extents were found that it accepts{unknown}")
 
@@ -304,6 +305,14 @@ def _judge(rewrite: Rewrite, cut: Cut, engines: _Engines, sizes: Sizes) -> Verif
 def _has_open_rank(cut: Cut) -> bool:
     """Whether not even the rank of an input is known, so that one was assumed."""
     return any(tensor.shape is None for tensor in cut.region.inputs)
+
+
+def _has_open_extent(cut: Cut) -> bool:
+    """Whether an extent of an input is not known, so that several were tried."""
+    shapes = [tensor.shape for tensor in cut.region.inputs]
+    return any(
+        shape is None or any(not isinstance(extent, int) for extent in shape) for shape in shapes
+    )
 
 
 def _is_ill_conditioned(engines: _Engines, cut: Cut, feed: Feed, index: int, new: Array) -> bool:

@@ -193,3 +193,25 @@ def test_a_rank_that_was_assumed_is_no_fault_of_the_rewrite() -> None:
     assert isinstance(outcome, Failure)
     assert not outcome.moved
     assert "a rank of 3, which may never occur" in outcome.detail
+
+
+@pytest.mark.parametrize(("shape", "moved"), [("2,1,1,1", True), ("2,H,W,D", False)])
+def test_what_does_not_run_at_guessed_extents_is_no_bug(shape: str, moved: bool) -> None:
+    """The old nodes run at extents of 1, too: the scale spreads their result."""
+    graph = graph_of(
+        f"""
+        g (float[{shape}] x) => (float[A,B,C,D] y)
+        <float[2,5,3] s = {{{", ".join(str(k) for k in range(30))}}}> {{ y = Mul(x, s) }}
+        """
+    )
+    x, scale = graph.nodes[0].inputs
+    recipe = NewNode("LayerNormalization", (x, scale), {"axis": -3})
+    rewrite = Rewrite(
+        "fuse", Applicability.SAFE, (Replace((graph.outputs[0],), recipe),), tuple(graph.nodes)
+    )
+
+    outcome = verify_rewrite(rewrite, Constants(graph), 17)
+
+    assert isinstance(outcome, Failure)
+    assert "do not run" in outcome.detail
+    assert outcome.moved is moved
