@@ -16,6 +16,7 @@ from normlint.graph import Variable
 from normlint.model import ValuesUnavailable
 from normlint.results import Verification
 from normlint.rule import OutOfRange, Reason
+from normlint.verify.conditioning import is_ill_conditioned
 from normlint.verify.cut import Cut, cut_out
 from normlint.verify.parts import (
     LARGEST_IN_DOUBLE,
@@ -25,7 +26,7 @@ from normlint.verify.parts import (
     weights_of,
     without_means,
 )
-from normlint.verify.runner import CannotRun, double, lifted, own_types, single
+from normlint.verify.runner import CannotRun, double, own_types, single
 from normlint.verify.samples import assignments, feeds, share_of_mean
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from normlint.context.constants import Constants
     from normlint.rule import Rewrite
-    from normlint.verify.runner import Feed, Run
+    from normlint.verify.runner import Run
     from normlint.verify.samples import Sizes
 
     Array = np.ndarray[Any, Any]
@@ -52,18 +53,8 @@ TOLERANCES: dict[int, float] = {
 _MOST_HINTS = 8
 _MOST_TARGETS = 64
 
-_UNITS: dict[int, float] = {
-    TensorProto.DOUBLE: 2.0**-53,
-    TensorProto.FLOAT: 2.0**-24,
-    TensorProto.FLOAT16: 2.0**-11,
-    TensorProto.BFLOAT16: 2.0**-8,
-}
 _NOT_FINITE = "no longer finite"
 """In half precision that is no fault of the rewrite: a step on the way leaves the range sooner."""
-_ROUNDINGS = 8
-"""Roundings of the inputs that an output may be off by."""
-_TRIALS = 4
-"""How often they are rounded at random: one way may happen to move nothing."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +159,7 @@ def _compare(rewrite: Rewrite, cut: Cut) -> Verification | Failure:
     raise CannotRun(f"no extents were found that it accepts{unknown}")
 
 
-def _at_border(engines: _Engines, rewrite: Rewrite, cut: Cut) -> _Engines:
+def _at_border(engines: Engines, rewrite: Rewrite, cut: Cut) -> Engines:
     """Give engines that compare a piece of a rewrite without the means at its border."""
     centred, outputs = rewrite.centred, cut.region.outputs
     if not centred:
@@ -217,7 +208,9 @@ def _hints(cut: Cut) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Engines:
+class Engines:
+    """Ways to run a region before and after, and before in double."""
+
     before: Run
     after: Run
     exact: Run | None
@@ -226,7 +219,7 @@ class _Engines:
     """Gives of the results of old nodes what the new ones are compared with."""
 
 
-def _engines(cut: Cut) -> Iterator[_Engines]:
+def _engines(cut: Cut) -> Iterator[Engines]:
     """Give the ways to run it, the one nearest to its own types first. Raises CannotRun."""
     dtype = _narrowest(cut)
     exact = None
@@ -242,13 +235,13 @@ def _engines(cut: Cut) -> Iterator[_Engines]:
     reasons: list[CannotRun] = []
     for lift, narrowest in ways:
         try:
-            engines = _Engines(lift(cut.before), lift(cut.after), exact, narrowest)
+            engines = Engines(lift(cut.before), lift(cut.after), exact, narrowest)
         except CannotRun as fault:
             reasons.append(fault)
             continue
         yield engines
     if exact is not None:
-        yield _Engines(exact, double(cut.after), exact, TensorProto.DOUBLE)
+        yield Engines(exact, double(cut.after), exact, TensorProto.DOUBLE)
     elif len(reasons) == len(ways):
         raise reasons[0]
 
@@ -273,7 +266,7 @@ def _narrowest(cut: Cut) -> int:
     return max(types & TOLERANCES.keys(), key=lambda t: TOLERANCES[t], default=TensorProto.FLOAT)
 
 
-def _judge(rewrite: Rewrite, cut: Cut, engines: _Engines, sizes: Sizes) -> Verification | Failure:
+def _judge(rewrite: Rewrite, cut: Cut, engines: Engines, sizes: Sizes) -> Verification | Failure:
     tolerance = max(TOLERANCES[engines.dtype], rewrite.rounding)
     worst = _Worst()
     for kind, feed in feeds(cut.region.inputs, sizes):
@@ -287,7 +280,7 @@ def _judge(rewrite: Rewrite, cut: Cut, engines: _Engines, sizes: Sizes) -> Verif
             problem = _difference(worst, old[index], new[index], exact[index], allowed)
             if not problem or rewrite.approximate:
                 continue
-            if _is_ill_conditioned(engines, cut, feed, index, new[index]):
+            if is_ill_conditioned(engines, cut, feed, index, new[index]):
                 continue
             # Where the new operator's own definition cancels, it is too inexact here, and no bug.
             cancels = rewrite.tolerance > 0 and share_of_mean(kind) > 0
@@ -315,57 +308,7 @@ def _has_open_extent(cut: Cut) -> bool:
     )
 
 
-def _is_ill_conditioned(engines: _Engines, cut: Cut, feed: Feed, index: int, new: Array) -> bool:
-    """Whether one rounding of the inputs or weights moves an exact output as far as it is off.
-
-    No arithmetic in the region's types can be asked for more: the variance of a few values that lie
-    close together and far from zero loses as many digits, in the old nodes as in the new ones.
-    """
-    if engines.exact is None:
-        return False
-    unit = _UNITS[engines.dtype]
-    shifts = []
-    try:
-        truth = engines.exact(feed)[index]
-        for seed in range(_TRIALS):
-            generator = np.random.default_rng(seed)
-            near = {name: _rounded(values, unit, generator) for name, values in feed.items()}
-            moved = engines.exact(near)[index]
-            weighed = double(_with_rounded_weights(cut.before, unit, generator))
-            other = engines.compared(weighed)(feed)[index]
-            shifts += [np.abs(moved - truth), np.abs(other - truth)]
-    except Exception:  # noqa: BLE001 - no engine for this operator in double
-        return False
-    if truth.shape != new.shape or truth.dtype.kind not in "fV":
-        return False
-    shift = np.max(shifts, axis=0)
-    usable = np.isfinite(truth) & np.isfinite(shift)
-    error = np.abs(new.astype(np.float64) - truth)[usable]
-    return bool(usable.any()) and float(error.max()) <= _ROUNDINGS * float(shift[usable].max())
-
-
-def _rounded(values: Array, unit: float, generator: np.random.Generator) -> Array:
-    """Move floats by one rounding each; they are doubles then."""
-    if values.dtype.kind not in "fV":
-        return values
-    return np.asarray(
-        values.astype(np.float64) * (1 + unit * generator.choice([-1, 1], values.shape))
-    )
-
-
-def _with_rounded_weights(
-    model: ModelProto, unit: float, generator: np.random.Generator
-) -> ModelProto:
-    """Move every weight of a model by one rounding; single numbers stay, for they are exact."""
-    wide = lifted(model, TensorProto.DOUBLE)
-    for tensor in wide.graph.initializer:
-        if tensor.data_type == TensorProto.DOUBLE and math.prod(tensor.dims) > 1:
-            values = _rounded(onnx.numpy_helper.to_array(tensor), unit, generator)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    return wide
-
-
-def _exactly(engines: _Engines, feed: dict[str, Array], old: list[Array]) -> list[Array]:
+def _exactly(engines: Engines, feed: dict[str, Array], old: list[Array]) -> list[Array]:
     if engines.exact is None:
         return old
     try:
