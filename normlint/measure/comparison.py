@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from normlint.deferred import dataclass
-from normlint.measure.running import run, session_of
+from normlint.measure.running import loaded, run
 from normlint.model import FileFault, open_model
 from normlint.usage import UsageError
 
@@ -81,18 +81,18 @@ class Judge:
 
     def distance(self, proto: ModelProto, new_values: NewValues) -> Distance:
         """Say how far the outputs of a form are from the float model's. Raises UsageError."""
-        got = _outputs(session_of(self.model, proto, new_values), self.samples)
+        got = _outputs(loaded(self.model, proto, new_values), self.samples)
         pairs = [_paired(mine, other) for mine, other in zip(got, self.truth, strict=True)]
         return Distance.of(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
 
     def _of_reference(self) -> list[dict[str, Array]]:
         if self.reference is None:
-            return _outputs(session_of(self.model, self.model.proto, ()), self.samples)
+            return _outputs(loaded(self.model, self.model.proto, ()), self.samples)
         try:
             reference = open_model(self.reference, name=str(self.reference))
         except FileFault as fault:
             raise UsageError(f"--reference {self.reference}: {fault.message}") from fault
-        return _outputs(session_of(reference, reference.proto, ()), self.samples)
+        return _outputs(loaded(reference, reference.proto, ()), self.samples)
 
 
 def _outputs(session: Any, samples: Samples) -> list[dict[str, Array]]:

@@ -61,7 +61,7 @@ def measure_norms(
     norms = [norm for norm in norms if norm.x.name in exposed]
     names = list(dict.fromkeys(exposed[norm.x.name].name for norm in norms))
     measured = Measured({norm.y.name: NormStatistics() for norm in norms})
-    session = session_of(model, proto, ())
+    session = loaded(model, proto, ())
     for feed in samples.feeds(session.get_inputs()):
         values = dict(zip(names, run(session, names, feed), strict=True))
         for norm in norms:
@@ -95,7 +95,7 @@ class MeasureOnce:
         return self._found
 
 
-def session_of(model: ModelFile, proto: onnx.ModelProto, new_values: Any) -> Any:
+def loaded(model: ModelFile, proto: onnx.ModelProto, new_values: Any) -> Any:
     """Load a model, or a changed form of it, into onnxruntime. Raises UsageError."""
     try:
         return runtime_of(model, save_bytes(model, proto, new_values))
